@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.batches.lane_lookahead import LaneLookahead, LaneShare
-from robostream.decode import Clip, ClipUses, Clock, needed_frames
+from robostream.decode import Clip, ClipUses, Clock, Deliveries, needed_frames
 from robostream.plan import (
     Cut,
     EpochPlan,
-    Ints,
     Schedule,
     WorkerShard,
     first_place,
@@ -68,8 +67,8 @@ class Rehearsal:
         assert [uses.clip.camera for uses in clips] == part.share.videos
         for uses in clips:
             clip = uses.clip
-            assert clip.episode == part.run.episode
-            targets = np.clip(own + OFFSETS[clip.camera], 0, self._lengths[part.run.episode] - 1)
+            assert clip.episode == part.episode
+            targets = np.clip(own + OFFSETS[clip.camera], 0, self._lengths[part.episode] - 1)
             for target in (targets - clip.first).tolist():
                 assert uses.left[target] > 0
                 uses.left[target] -= 1
@@ -91,26 +90,15 @@ class Rehearsal:
         def share_of(block: int, episode: int) -> LaneShare:
             return self._share(at if self.tour.plan.shuffle else block)
 
-        return LaneLookahead(
-            self.tour, number, share_of, lambda episode: WINDOWS, self._open_clip, stagger=at
-        )
+        return LaneLookahead(self.tour, number, share_of, self._open_clip, stagger=at)
 
     def _share(self, number: int) -> LaneShare:
-        return LaneShare(self.duties.owns_rows(number), self.duties.cameras(number), [])
+        return LaneShare(self.duties.owns_rows(number), self.duties.cameras(number), [], WINDOWS)
 
-    def _open_clip(
-        self,
-        camera: int,
-        episode: int,
-        samples: Ints,
-        steps: Ints,
-        *,
-        is_behind: bool = False,
-        split: int = 0,
-    ) -> ClipUses:
+    def _open_clip(self, camera: int, episode: int, delivered: Deliveries) -> ClipUses:
         length, offsets = self._lengths[episode], OFFSETS[camera]
         file = no_file(length, gop=self._gop)
-        first, stop = needed_frames(samples, offsets, length)
+        first, stop = needed_frames(delivered.samples, offsets, length)
         clip = Clip(
             file,
             np.arange(length)[first:stop],
@@ -119,15 +107,7 @@ class Rehearsal:
             first,
             has_long_gops=file.index.has_long_gops,
         )
-        uses = ClipUses(
-            clip,
-            self.clock,
-            samples=samples,
-            steps=steps,
-            offsets=offsets,
-            is_behind=is_behind,
-            split=split,
-        )
+        uses = ClipUses(clip, self.clock, delivered, offsets)
         self.clips.append(uses)
         return uses
 
@@ -195,7 +175,7 @@ def test_tiny_gops_without_a_window_are_not_decoded_ahead(
     """Camera 0 has no window of its own; camera 1 has one, whose pictures come again."""
     rehearsal = Rehearsal(long_tour(start=0), WorkerShard(0, 1, 2), gop=gop)
     for work in rehearsal.lanes.values():
-        work._share_of = lambda block, episode: LaneShare(False, [camera], [])
+        work._share_of = lambda block, episode: LaneShare(False, [camera], [], WINDOWS)
     seen = [work.run_ahead(work._first_head + 300) for work in rehearsal.lanes.values()]
 
     assert any(seen) is runs
@@ -210,7 +190,7 @@ def test_a_retired_part_is_not_opened_again() -> None:
     opened = len(rehearsal.clips)
     assert clips
     assert set(clips) <= set(lane.clips())
-    part.retire()
+    part.clips.clear()
 
     assert lane.part_at(lane._first_head)[0] is part
     assert lane.open(part) == []

@@ -13,7 +13,7 @@ from robostream.plan import Schedule, UpcomingPart, margin_frames, schedule_step
 from tests.parameters import examples
 from tests.plan.schedules import lanes_of, tours
 
-ALL = LaneShare(rows=True, videos=[0, 1], others=[])
+ALL = LaneShare(rows=True, videos=[0, 1], others=[], windows=[(0, 0)] * 2)
 
 
 class Owner:
@@ -24,7 +24,7 @@ def lane_of(tour: Schedule, number: int) -> LaneLookahead:
     def never(*_: object) -> None:
         raise AssertionError("what comes is found out without opening anything")
 
-    return LaneLookahead(tour, number, lambda *_: ALL, lambda _: [(0, 0)] * 2, never, stagger=0)  # type: ignore[arg-type]
+    return LaneLookahead(tour, number, lambda *_: ALL, never, stagger=0)  # type: ignore[arg-type]
 
 
 def frames_of(coming: UpcomingPart) -> set[tuple[int, int]]:
@@ -42,7 +42,7 @@ def test_what_comes_is_what_is_delivered(tour: Schedule) -> None:
         for at, frame in zip(share.lanes, share.frames, strict=True):
             number = numbers[at]
             lane_part, own = lanes[number].part_at(frame)
-            place = lane_part.run.episode, own
+            place = lane_part.episode, own
             if place[0] in tour.plan.quarantined:
                 continue
             parts = [part for part in coming[number] if place in frames_of(part)]

@@ -12,6 +12,7 @@ from robostream.decode import (
     ClipUses,
     Clock,
     CodecConfig,
+    Deliveries,
     FrameIndex,
     VideoFile,
     build_index,
@@ -62,10 +63,4 @@ def uses_of(
     count = len(steps)
     file = file or no_file(count)
     clip = Clip(file, np.arange(count), camera, episode, has_long_gops=file.index.has_long_gops)
-    return ClipUses(
-        clip,
-        clock or Clock(),
-        samples=np.arange(count),
-        steps=np.array(steps),
-        offsets=offsets,
-    )
+    return ClipUses(clip, clock or Clock(), Deliveries(np.arange(count), np.array(steps)), offsets)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from robostream.decode import Backend, PyavBackend, TorchcodecBackend
-from robostream.decode.packets import Run, begins_afresh, plan_runs
+from robostream.decode.backends import begins_afresh
+from robostream.decode.frame_index import Run, plan_runs
 from robostream.errors import MissingExtraError, VideoFileError
 from tests.decode.clips import open_file
 from tests.decode.conftest import SampleVideo, local_engine

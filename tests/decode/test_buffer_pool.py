@@ -5,7 +5,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode.buffer_pool import BufferPool, allocate
+from robostream.decode import BufferPool
+from robostream.decode.frames import allocate
 
 SIZES = (4_096, 98_304, 700_032, 5_000_000)
 STEPS = st.lists(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode.clip import NEVER, Clip, ClipUses, Clock, needed_frames
+from robostream.decode import plan_runs
+from robostream.decode.clip import NEVER, Clip, ClipUses, Clock, Deliveries, needed_frames
 from tests.decode.clips import no_file
 
 
@@ -36,7 +37,7 @@ class Booking:
         samples, offsets = np.array(self.samples), np.array(self.offsets)
         first, stop = needed_frames(samples, offsets, len(self.numbers))
         clip = Clip(no_file(max(self.numbers) + 1), np.array(self.numbers)[first:stop], first=first)
-        return ClipUses(clip, clock, samples=samples, steps=np.array(self.steps), offsets=offsets)
+        return ClipUses(clip, clock, Deliveries(samples, np.array(self.steps)), offsets)
 
 
 @st.composite
@@ -73,10 +74,9 @@ def test_frames_are_found_by_their_number_in_the_file(booking: Booking) -> None:
     numbers = clip.numbers.tolist()
     expected = {number: frame for frame, number in enumerate(numbers)}
 
-    assert clip.numbers_of(range(len(clip))) == numbers
+    assert clip.plan_runs(range(len(clip))) == plan_runs(clip.file.index, numbers)
     for number in range(-1, numbers[-1] + 3):
         assert clip.frame_of(number) == expected.get(number, -1)
-        assert clip.frame_from(number) == sum(other < number for other in numbers)
 
 
 @given(booking=bookings(), gop=st.integers(1, 9))
@@ -88,6 +88,7 @@ def test_a_gop_is_the_frames_between_two_starts(booking: Booking, gop: int) -> N
     for frame, its_gop in enumerate(gops):
         first, stop = clip.gop_of(frame)
         assert [f for f, g in enumerate(gops) if g == its_gop] == list(range(first, stop))
+        assert clip.start_from(first or stop) == (first or stop)
 
 
 @given(booking=bookings(), now=st.integers(0, 45))
@@ -130,7 +131,7 @@ def test_every_wanted_frame_is_delivered_and_then_done(booking: Booking) -> None
     uses = booking.schedule(Clock())
     done: list[int] = []
     for sample in booking.samples:
-        frames = uses.want(sample, booking.offsets)
+        frames = uses.want(sample)
         last = len(booking.numbers) - 1
         assert [uses.clip.first + frame for frame in frames] == [
             min(max(sample + offset, 0), last) for offset in booking.offsets
@@ -148,21 +149,15 @@ def test_bytes_are_fetched_in_the_parts_that_frames_lie_in(split: int) -> None:
     """A clip is fetched in at most two ranges, cut at a frame of the episode; each once."""
     clip = Clip(no_file(20), np.arange(20)[5:15], first=5)
     samples = np.arange(5, 15)
-    uses = ClipUses(
-        clip,
-        Clock(),
-        samples=samples,
-        steps=samples,
-        offsets=np.zeros(1, np.int64),
-        split=split + 5,
-    )
-    parts = uses.unfetched_parts([0, 9])
+    delivered = Deliveries(samples, samples, split=split + 5)
+    uses = ClipUses(clip, Clock(), delivered, np.zeros(1, np.int64))
     cut = min(max(split, 0), 10)
 
-    assert parts == [part for part in ((0, cut), (cut, 10)) if part[0] < part[1]]
-    for part in parts:
-        uses.mark_fetched(part)
-    assert uses.unfetched == uses.unfetched_parts(list(range(10))) == []
+    assert uses.unfetched == [part for part in ((0, cut), (cut, 10)) if part[0] < part[1]]
+    uses.fetch([9])
+    assert uses.unfetched == ([(0, cut)] if 0 < cut < 10 else [])
+    uses.fetch([0])
+    assert uses.unfetched == []
 
 
 @pytest.mark.parametrize(("gop", "expected"), [(2, False), (16, False), (17, True), (250, True)])

@@ -45,7 +45,7 @@ class Stage:
             uses = self.clips[which]
             slots = uses.slots
             for frame in frames:
-                uses.want(frame, [0])
+                uses.want(frame)
             missing = {frame for frame in frames if slots[frame] < 0}
             last = max(frames)
             missing.update(uses.missing(last, last + ahead))

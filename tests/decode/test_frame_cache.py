@@ -282,7 +282,7 @@ def test_the_least_recently_used_go_first(
         assert cache.nbytes == sum(one.nbytes for one in model.values()) <= budget
         evictions -= cache.take_evictions()
         assert evictions == 0
-        assert [cached.key[1] for cached in cache._frames._values.values()] == list(model)
+        assert [frame for _, frame in cache._frames] == list(model)
     for frame, layout in model.items():
         (packed,) = cache.packed(A, [slots[frame]])
         assert packed.layout is layout
@@ -328,17 +328,22 @@ def test_files_without_frames_leave_nothing_behind() -> None:
         assert cache.slots(clip)[0] < 0
         put_recent(cache, clip, 0)
 
-    assert len(cache._slots) == len(cache._frames) == 2
+    assert len(cache._frames) == 2
 
 
 def test_frames_of_a_failed_read_are_forgotten() -> None:
     """Those added since a moment go; those before it stay."""
     cache = LruFrameCache(10**6)
     put_recent(cache, A, 0)
-    mark = cache.next_slot
-    put_recent(cache, A, 1)
-    put_recent(cache, B, 1)
-    cache.forget_since(mark)
+
+    def fail() -> None:
+        with cache.forget_on_error():
+            put_recent(cache, A, 1)
+            put_recent(cache, B, 1)
+            raise ValueError("failed")
+
+    with pytest.raises(ValueError, match="failed"):
+        fail()
 
     assert [cache.slots(A)[0] >= 0, cache.slots(A)[1] >= 0, cache.slots(B)[1] >= 0] == [
         True,

@@ -6,9 +6,15 @@ import gc
 import numpy as np
 import pytest
 
-from robostream.decode.buffer_pool import allocate
 from robostream.decode.ffmpeg import load_ffmpeg
-from robostream.decode.frames import CPU, PackedFrame, frame_layout, frame_of_arrays, unpack
+from robostream.decode.frames import (
+    CPU,
+    PackedFrame,
+    allocate,
+    frame_layout,
+    frame_of_arrays,
+    unpack,
+)
 from robostream.decode.render import Renderer
 from tests.decode.frames import noise, picture_of, through_rgb24
 

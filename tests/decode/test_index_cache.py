@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from robostream.decode import FrameIndex, build_index
-from robostream.decode.index_cache import load_index, save_index
+from robostream.decode.indexing import load_index, save_index
 from robostream.errors import ChangedFileError
 from robostream.storage import LocalSource
 from tests.decode.conftest import SampleVideo, local_engine

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode import CodecConfig, build_index
-from robostream.decode.packets import Run, begins_afresh, new_packet, read_packets
+from robostream.decode import CodecConfig, build_index, new_packet
+from robostream.decode.backends import begins_afresh, read_packets
+from robostream.decode.frame_index import Run
 from robostream.storage import LocalSource
 from tests.decode.conftest import SampleVideo
 

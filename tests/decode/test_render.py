@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode.buffer_pool import allocate
 from robostream.decode.ffmpeg import load_ffmpeg
-from robostream.decode.frames import PackedFrame
+from robostream.decode.frames import PackedFrame, allocate
 from robostream.decode.render import Renderer
 from robostream.errors import VideoFileError
 from tests.decode.conftest import local_engine

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import FrameIndex, build_index
-from robostream.decode.packets import plan_runs, start_earlier
+from robostream.decode.frame_index import plan_runs, start_earlier
 from robostream.storage import LocalSource
 from tests.decode.conftest import SampleVideo
 

@@ -16,6 +16,7 @@ from robostream.decode import (
     ClipUses,
     Clock,
     DecodedFrame,
+    Deliveries,
     FrameDecoder,
     FrameLayout,
     Meter,
@@ -108,9 +109,8 @@ def test_a_clip_of_part_of_an_episode_finds_its_frames() -> None:
     part = ClipUses(
         Clip(whole.clip.file, np.arange(6)[2:5], 0, 9, first=2),
         Clock(),
-        samples=np.array([2, 4]),
-        steps=np.array([0, 0]),
-        offsets=np.zeros(1, np.int64),
+        Deliveries(np.array([2, 4]), np.array([0, 0])),
+        np.zeros(1, np.int64),
     )
     cache.open(part)
 

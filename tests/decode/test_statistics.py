@@ -3,19 +3,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from robostream.decode import COUNTERS, DecodeStatistics, Meter, VideoSource, summarise
+from robostream.decode import COUNTERS, Meter, VideoSource, summarise
 from robostream.storage import TRAFFIC
 
 ONE_READ = tuple(range(1, len(COUNTERS) + 1))
+
+
+def count(meter: Meter) -> None:
+    """Count 1 of the first counter, 2 of the second, and so on."""
+    meter.images_delivered, meter.images_decoded = 1, 2
+    meter.picture_hits, meter.picture_evictions = 3, 4
+    meter.fetch_s, meter.decode_s, meter.convert_s, meter.copy_s = 5, 6, 7, 8
+    meter.file_hits, meter.file_misses, meter.file_evictions, meter.busy_s = 9, 10, 11, 12
 
 
 def test_rows_of_a_table_add_up() -> None:
     """Each process counts in its row of memory that others see; the sum is what all did."""
     table = np.zeros((3, len(COUNTERS)))
     for row in table:
-        statistics = DecodeStatistics(row)
+        meter = Meter(row=row)
         for _ in range(100):
-            statistics.add(ONE_READ)
+            count(meter)
+            meter.flush(ONE_READ[-len(TRAFFIC) :])
     total = summarise(table.sum(axis=0))
 
     for name, amount in zip(COUNTERS, ONE_READ, strict=True):
@@ -24,10 +33,10 @@ def test_rows_of_a_table_add_up() -> None:
 
 def test_ratios_follow_from_the_counts() -> None:
     """Amplification is decoded per delivered; nothing counted gives 0, not an error."""
-    statistics = DecodeStatistics()
-    assert statistics.summary()["amplification"] == 0
-    statistics.add((8, 2, 0, 0, 0, 0, 0, 0, 3, 1, 0))
-    summary = statistics.summary()
+    meter = Meter(images_delivered=8, images_decoded=2, file_hits=3, file_misses=1)
+    assert meter.summary()["amplification"] == 0
+    meter.flush()
+    summary = meter.summary()
 
     assert summary["amplification"] == 0.25
     assert summary["file_hit_rate"] == 0.75
@@ -35,15 +44,16 @@ def test_ratios_follow_from_the_counts() -> None:
 
 def test_a_meter_gives_what_it_has_in_the_order_of_the_counters() -> None:
     """What is taken is named as it was counted, and is gone from the meter."""
-    meter = Meter(images_delivered=1, images_decoded=2, picture_hits=3, picture_evictions=4)
-    meter.fetch_s, meter.decode_s, meter.convert_s, meter.copy_s = 5, 6, 7, 8
-    meter.file_hits, meter.file_misses, meter.file_evictions, meter.busy_s = 9, 10, 11, 12
+    meter = Meter()
+    count(meter)
     assert meter.elsewhere_s == 20
-    taken = meter.take()
+    meter.flush()
+    once = meter.row.tolist()
+    meter.flush()
 
     # What was asked of servers is counted where that is done.
-    assert taken == ONE_READ[: len(COUNTERS) - len(TRAFFIC)]
-    assert not any(meter.take())
+    assert once == [*ONE_READ[: -len(TRAFFIC)], *[0] * len(TRAFFIC)]
+    assert meter.row.tolist() == once
 
 
 def test_reading_is_timed() -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from robostream.decode import DecodedFrame
 from robostream.decode.ffmpeg import load_ffmpeg
 from robostream.decode.frames import PackedFrame, frame_layout
-from robostream.decode.render import Renderer
-from robostream.decode.yuv420 import (
+from robostream.decode.render import (
+    Renderer,
     drawing_of,
     label_of,
     open_yuv,

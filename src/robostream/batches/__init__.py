@@ -3,22 +3,20 @@
 
 prefetch.py        bytes of coming episodes, fetched before they are due
 lane_lookahead.py  the clips of a lane, and which of their frames are decoded ahead of delivery
-augment.py         the user's image transform, its random numbers, and the layout it gives
-source_reader.py   the open files and rows of each dataset
-context.py         WorkerContext: what one process holds open
-sample_writer.py   samples written into batches
+context.py         WorkerContext: what one process holds open, and the readers of each dataset
+sample_writer.py   samples written into batches, and the user's image transform
 builder.py         BatchBuilder: one process's parts of the batches of one iterator
 """
 
-from robostream.batches.augment import (
+from robostream.batches.builder import BadSampleError, BatchBuilder
+from robostream.batches.context import WorkerBudgets, WorkerContext
+from robostream.batches.sample_writer import (
+    Texts,
     preserve_generators,
     probe_layout,
     transform_images,
     try_transforms,
 )
-from robostream.batches.builder import BadSampleError, BatchBuilder
-from robostream.batches.context import WorkerBudgets, WorkerContext
-from robostream.batches.sample_writer import Texts
 
 __all__ = [
     "BadSampleError",

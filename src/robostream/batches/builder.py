@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import operator
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
@@ -13,10 +14,10 @@ import numpy as np
 
 from robostream.assemble import Arrays
 from robostream.batches.context import WorkerContext
-from robostream.batches.lane_lookahead import LaneLookahead, LanePart, LaneShare
+from robostream.batches.lane_lookahead import LaneLookahead, LaneShare
 from robostream.batches.prefetch import Prefetcher
 from robostream.batches.sample_writer import SampleParts, SampleWriter, Texts, WantedFrames
-from robostream.decode import ClipUses, Clock
+from robostream.decode import ClipUses, Clock, Deliveries
 from robostream.errors import DatasetError, StorageError
 from robostream.plan import (
     CHUNK_FRAMES,
@@ -30,6 +31,7 @@ from robostream.plan import (
 
 logger = logging.getLogger(__name__)
 
+_num_left = operator.attrgetter("num_left")
 # Frames to decode, by clip.
 _Requests = dict[ClipUses, list[int]]
 
@@ -52,17 +54,14 @@ class _BatchPart(NamedTuple):
     arrays: Arrays
     samples: list[SampleParts]
     wants: list[WantedFrames]
-    lane_parts: list[LanePart]
+    clips: list[list[ClipUses]]
 
 
 class BatchBuilder:
     """Builds one process's parts of the batches of a schedule, one after the other.
 
-    Args:
-        worker: The open files and decoders of the process.
-        schedule: What is delivered.
-        lanes: The rank's lanes to take samples from, ascending. The worker's shard says which parts
-            of these samples are its own.
+    `lanes` are the rank's lanes to take samples from, ascending. The worker's shard says which
+    parts of these samples are its own.
     """
 
     def __init__(self, worker: WorkerContext, schedule: Schedule, lanes: Sequence[int]) -> None:
@@ -72,8 +71,8 @@ class BatchBuilder:
         self._longest_window = max((c.stack[0] for c in worker.layout.cameras), default=0)
         self._clock = Clock()
         self._lanes: list[LaneLookahead] = []
-        # Clips of samples that belong to no lane, until their batch is built.
-        self._extras: list[ClipUses] = []
+        # To be closed with the batch: clips that are delivered, or of samples without a lane.
+        self._ending: list[ClipUses] = []
         numbers: list[int] = []
         for at, number in enumerate(lanes):
             is_ours = not schedule.plan.shuffle or worker.shard.owns_part(at)
@@ -132,26 +131,24 @@ class BatchBuilder:
         if self._prefetcher is not None:
             self._prefetcher.close()
         for lane in self._lanes:
-            for uses in lane.clips():
-                self._worker.close_clip(uses)
-        self._close_extras()
+            self._ending += lane.clips()
+        self._close_clips()
         self._lanes.clear()
 
     def _collect(self, share: ScheduledStep, arrays: Arrays, ahead: _Requests) -> _BatchPart:
         """Return a part of a batch, and add to `ahead` what to decode ahead for it."""
-        worker, source_of = self._worker, self._worker.sources.of
+        worker = self._worker
         part = _BatchPart(arrays, [], [], [])
         for place, at, frame, head in zip(
             share.places, share.lanes, share.frames, share.heads, strict=True
         ):
             lane = self._lanes[at]
             lane_part, own = lane.part_at(frame)
-            rows, videos, others = lane_part.share
-            episode = lane_part.run.episode
-            source = source_of(episode)
-            sample = SampleParts(share.step, place, source, episode, own, rows, others)
+            episode, ours = lane_part.episode, lane_part.share
+            source = worker.sources.of(episode)
+            sample = SampleParts(share.step, place, source, episode, own, ours.rows, ours.others)
             part.samples.append(sample)
-            if not videos:
+            if not ours.videos:
                 continue
             if worker.runs_ahead and lane.runs_ahead:
                 self._run_ahead(lane, head, ahead)
@@ -159,19 +156,13 @@ class BatchBuilder:
                 clips = lane_part.clips or lane.open(lane_part)
             except Exception as error:
                 self._blame(sample, error)
-            part.lane_parts.append(lane_part)
-            self._want(part.wants, sample, clips)
+            part.clips.append(clips)
+            part.wants.extend([WantedFrames(sample, u, u.want(own)) for u in clips])
         for place, position in share.extras:
             sample, clips = self._open_extra(share.step, place, position)
             part.samples.append(sample)
-            self._want(part.wants, sample, clips)
+            part.wants.extend([WantedFrames(sample, u, u.want(sample.frame)) for u in clips])
         return part
-
-    def _want(self, wants: list[WantedFrames], sample: SampleParts, clips: list[ClipUses]) -> None:
-        offset_lists = sample.source.offset_lists
-        for uses in clips:
-            frames = uses.want(sample.frame, offset_lists[uses.clip.camera])
-            wants.append(WantedFrames(sample, uses, frames))
 
     def _write(self, part: _BatchPart) -> Texts:
         """Write a part whose frames are decoded; return its texts."""
@@ -189,46 +180,29 @@ class BatchBuilder:
         return texts
 
     def _prefetch(self) -> Prefetcher:
-        plan, use, sources = self._schedule.plan, NextUse(self._schedule), self._worker.sources
+        plan, use, of = self._schedule.plan, NextUse(self._schedule), self._worker.sources.of
         return Prefetcher(
             self,
             [lane.coming() for lane in self._lanes],
-            lambda coming: sources.fetch(coming, use.now(coming)),
-            lambda coming: sources.release(coming, use.later(coming)),
+            lambda coming: of(coming.episode).fetch(coming, use.now(coming)),
+            lambda coming: of(coming.episode).release(coming, use.later(coming)),
             frames_per_step=self._schedule.cut.step_size / plan.lanes,
             margin=margin_frames(plan.window) + CHUNK_FRAMES,
         )
 
     def _open_lane(self, number: int, at: int) -> LaneLookahead:
         """Return lane `number` of the plan, which is lane number `at` of the rank."""
-        return LaneLookahead(
-            self._schedule,
-            number,
-            functools.partial(self._share, at)
-            if self._schedule.plan.shuffle
-            else self._share_block,
-            lambda episode: self._worker.sources.of(episode).windows,
-            functools.partial(self._worker.open_clip, self._clock),
-            stagger=len(self._lanes),
-        )
+        worker, plan = self._worker, self._schedule.plan
 
-    def _share(self, number: int, block: int, episode: int) -> LaneShare:
-        """Return what this worker owns of an episode in a lane, which is one block."""
-        del block
-        shard = self._worker.shard
-        return self._share_of(shard.owns_rows(number), shard.cameras(number), episode)
+        def share_of(block: int, episode: int) -> LaneShare:
+            # Where nothing is shuffled, workers own blocks of a lane in turn.
+            owned = at if plan.shuffle else block
+            rows, cameras = worker.shard.owns_rows(owned), worker.shard.cameras(owned)
+            return worker.sources.of(episode).share(rows, cameras)
 
-    def _share_block(self, block: int, episode: int) -> LaneShare:
-        """Return what this worker owns of an episode in a block, where nothing is shuffled."""
-        return self._share(block, block, episode)
-
-    def _share_of(self, rows: bool, cameras: list[int], episode: int) -> LaneShare:
-        is_video = self._worker.sources.of(episode).is_video
-        return LaneShare(
-            rows,
-            videos=[camera for camera in cameras if is_video[camera]],
-            others=[camera for camera in cameras if not is_video[camera]],
-        )
+        open_clip = functools.partial(worker.open_clip, self._clock)
+        stagger = len(self._lanes)
+        return LaneLookahead(self._schedule, number, share_of, open_clip, stagger=stagger)
 
     def _run_ahead(self, lane: LaneLookahead, head: int, ahead: _Requests) -> None:
         try:
@@ -236,10 +210,12 @@ class BatchBuilder:
         except DatasetError:
             return  # the first sample that needs these frames raises the error
         for uses, first, stop in ranges:
-            missing = uses.missing(first, uses.clip.end_of_gop(stop))
-            if missing and lane.is_catching_up:
+            if stop > 0 and not uses.clip.has_long_gops:
+                stop = uses.clip.start_from(stop)
+            missing = uses.missing(first, stop)
+            if missing and lane.catch_up_steps is not None:
                 # Frames that leave only at the end of the epoch are decoded then.
-                soon = uses.due(np.array(missing)) <= 2 * lane.window_steps
+                soon = uses.due(np.array(missing)) <= lane.catch_up_steps
                 missing = [f for f, is_soon in zip(missing, soon, strict=True) if is_soon]
             if missing:
                 ahead.setdefault(uses, []).extend(missing)
@@ -249,17 +225,16 @@ class BatchBuilder:
     ) -> tuple[SampleParts, list[ClipUses]]:
         shard = self._worker.shard
         episode, frame = extra_frame(self._schedule, position)
-        rows, cameras = shard.owns_extra_rows(place), shard.extra_cameras(place)
-        ours = self._share_of(rows, cameras, episode)
         source = self._worker.sources.of(episode)
+        ours = source.share(shard.owns_extra_rows(place), shard.extra_cameras(place))
         sample = SampleParts(step, place, source, episode, frame, ours.rows, ours.others)
-        here, then = np.array([frame]), np.array([step])
+        delivered = Deliveries(np.array([frame]), np.array([step]))
         clips = []
         try:
             for camera in ours.videos:
-                uses = self._worker.open_clip(self._clock, camera, episode, here, then)
+                uses = self._worker.open_clip(self._clock, camera, episode, delivered)
                 clips.append(uses)
-                self._extras.append(uses)
+                self._ending.append(uses)
         except Exception as error:
             self._blame(sample, error)
         return sample, clips
@@ -268,9 +243,9 @@ class BatchBuilder:
         """Decode what samples need and what is due ahead; return the error, if there is one."""
         worker = self._worker
         for uses, frames in ahead.items():
-            if uses.unfetched:
+            if worker.fetches_ahead and uses.unfetched:
                 with contextlib.suppress(DatasetError, StorageError):
-                    worker.fetch(uses, frames)
+                    uses.fetch(frames)
         try:
             for _, uses, frames in wants:
                 cache = worker.decoders[uses.clip.camera].cache
@@ -279,10 +254,10 @@ class BatchBuilder:
                 for frame in frames:
                     if uses.slots[frame] < 0:
                         needed = uses.with_gop(frame) if worker.keeps_frames else [frame]
-                        if uses.unfetched:
-                            worker.fetch(uses, needed)
+                        if worker.fetches_ahead and uses.unfetched:
+                            uses.fetch(needed)
                         ahead.setdefault(uses, []).extend(needed)
-            worker.decode([(uses, sorted(set(frames))) for uses, frames in ahead.items()])
+            worker.decode(ahead.items())
         except (DatasetError, StorageError) as error:
             return error
         return None
@@ -290,9 +265,8 @@ class BatchBuilder:
     def _decode_one_by_one(self, wants: list[WantedFrames]) -> None:
         """Decode for one sample after the other, to find the one that cannot be built."""
         for sample, uses, frames in wants:
-            missing = sorted({frame for frame in frames if uses.slots[frame] < 0})
             try:
-                self._worker.decode([(uses, missing)])
+                self._worker.decode([(uses, [f for f in frames if uses.slots[f] < 0])])
             except Exception as error:
                 self._blame(sample, error)
 
@@ -300,22 +274,20 @@ class BatchBuilder:
         for part in parts:
             for want in part.wants:
                 want.uses.now.clear()
-            for lane_part in part.lane_parts:
-                clips = lane_part.clips
-                if clips and not any(uses.num_left for uses in clips):
-                    for uses in clips:
-                        self._worker.close_clip(uses)
-                    lane_part.retire()
-        self._close_extras()
+            for clips in part.clips:
+                if clips and not any(map(_num_left, clips)):
+                    self._ending += clips
+                    clips.clear()
+        self._close_clips()
         self._worker.end_batch()
 
-    def _close_extras(self) -> None:
-        for uses in self._extras:
+    def _close_clips(self) -> None:
+        for uses in self._ending:
             self._worker.close_clip(uses)
-        self._extras.clear()
+        self._ending.clear()
 
     def _blame(self, sample: SampleParts, error: Exception) -> NoReturn:
         """Raise a BadSampleError that names the sample and the error."""
         position = self._schedule.positions(sample.step)[sample.place]
-        cause = self._worker.explain(error)
+        cause = self._worker.sources.explain(error)
         raise BadSampleError(sample.episode, sample.frame, position, cause) from cause

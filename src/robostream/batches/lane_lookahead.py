@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import gcd
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from robostream.decode import Clip, ClipUses
+from robostream.decode import Clip, ClipUses, Deliveries
 from robostream.plan import (
     CHUNK_FRAMES,
     DecodePacing,
@@ -48,75 +48,49 @@ BLOCK_FRAMES = 32
 _TINY_GOP_FRAMES = 4
 
 
-class OpenClip(Protocol):
-    """Opens the clip of a camera."""
-
-    def __call__(
-        self,
-        camera: int,
-        episode: int,
-        samples: Ints,
-        steps: Ints,
-        *,
-        is_behind: bool = False,
-        split: int = 0,
-    ) -> ClipUses:
-        """Return the clip's uses; see `ClipUses` for the arguments."""
+_Places = TypeVar("_Places", int, Ints)
 
 
 class LaneShare(NamedTuple):
-    """What one worker owns of the samples of a lane, or of a block of it.
+    """What one worker owns of the samples of an episode, in a lane or in a block of it.
 
     Attributes:
         rows: Whether it owns their rows.
         videos: The cameras it owns that are stored as video.
         others: The cameras it owns whose images are stored in Parquet, or that are missing.
+        windows: The least and the greatest offset of each camera's window, in frames.
     """
 
     rows: bool
     videos: list[int]
     others: list[int]
+    windows: list[tuple[int, int]]
 
 
-class EpisodeRun(NamedTuple):
-    """A segment in a lane: place p holds frame `p * stride + shift` of the episode."""
-
-    episode: int
-    shift: int
-    stride: int
-
-    def frame(self, place: int) -> int:
-        """Return the frame at a place."""
-        return place * self.stride + self.shift
-
-
+@dataclass(frozen=True, slots=True, eq=False)
 class LanePart:
     """The part of a segment that lies in a lane (and in one block of it).
 
     Attributes:
-        run: Which frames of an episode the places of the lane are.
+        episode: The episode; place p of the lane holds its frame `p * stride + shift`.
         start: The first place of the lane that belongs to the part.
         stop: One past its last place.
         share: What this worker owns of it.
-        clips: One for each video camera that this worker owns; None until it is opened.
+        clips: One for each video camera that this worker owns, once they are opened. Cleared when
+            all their frames are delivered; the part does not open again.
     """
 
-    __slots__ = ("clips", "run", "share", "start", "stop")
+    episode: int
+    start: int
+    stop: int
+    shift: int
+    stride: int
+    share: LaneShare
+    clips: list[ClipUses] = field(default_factory=list)
 
-    def __init__(self, run: EpisodeRun, start: int, stop: int, share: LaneShare) -> None:
-        self.run = run
-        self.start = start
-        self.stop = stop
-        self.share = share
-        self.clips: list[ClipUses] | None = None
-
-    def open(self, clips: list[ClipUses]) -> None:
-        """Give the part its clips."""
-        self.clips = clips
-
-    def retire(self) -> None:
-        """Forget the clips, whose frames are all delivered. The part does not open again."""
-        self.clips = []
+    def frame(self, place: _Places) -> _Places:
+        """Return the episode's frame at a place, or at several."""
+        return place * self.stride + self.shift
 
 
 class LaneLookahead:
@@ -127,9 +101,7 @@ class LaneLookahead:
         number: The number of the lane in the plan.
         share_of: Returns what this worker owns of an episode in a block of the lane. With a
             shuffle, the whole lane is one block.
-        windows_of: Returns the least and the greatest offset of each camera's window in the samples
-            of an episode, in frames.
-        open_clip: Opens a clip.
+        open_clip: Opens the clip of a camera of an episode.
         stagger: How many frames earlier decoding begins. It differs between the lanes of a process,
             so that they do not all decode a chunk for the same batch.
 
@@ -142,8 +114,7 @@ class LaneLookahead:
         schedule: Schedule,
         number: int,
         share_of: Callable[[int, int], LaneShare],
-        windows_of: Callable[[int], list[tuple[int, int]]],
-        open_clip: OpenClip,
+        open_clip: Callable[[int, int, Deliveries], ClipUses],
         *,
         stagger: int,
     ) -> None:
@@ -153,13 +124,13 @@ class LaneLookahead:
         self._length = self._lane.length
         self._starts = schedule.plan.line.starts
         self._share_of = share_of
-        self._windows_of = windows_of
         self._open_clip = open_clip
         self.runs_ahead = self._length >= _WINDOWS_PER_LANE * self._lane.window
         self._block = self._length if schedule.plan.shuffle else BLOCK_FRAMES
         self._end = self._lane.entry + self._length + self._lane.window
         self._parts: dict[tuple[int, int], LanePart] = {}
-        self._latest: tuple[tuple[int, int], LanePart] | None = None
+        self._opened: set[LanePart] = set()
+        self._latest: dict[tuple[int, int], LanePart] = {}
         self._first_head = head_of_lane(self._lane, first_place(schedule, number))
         self._ahead = self._first_head
         if schedule.plan.shuffle:
@@ -176,26 +147,40 @@ class LaneLookahead:
     def part_at(self, frame: int) -> tuple[LanePart, int]:
         """Return the part that a frame of the endless line lies in, and the episode's frame."""
         place = frame % self._length
-        segment = bisect_right(self._starts, self._begin + place) - 1
-        key = (segment, place // self._block)
-        part = self._parts.get(key) or self._new_part(key)
-        run = part.run
-        return part, place * run.stride + run.shift
+        key = bisect_right(self._starts, self._begin + place) - 1, place // self._block
+        part = self._parts.get(key) or self._latest.get(key)
+        if part is None:
+            part = self._make_part(*key)
+            self._latest = {key: part}
+            if self._schedule.plan.shuffle or part.share.videos:
+                self._parts[key] = part
+        return part, part.frame(place)
 
     def open(self, part: LanePart) -> list[ClipUses]:
         """Return the clips of a part; the first call opens them."""
-        if part.clips is None:
-            part.open(self._open_clips(part))
-        return part.clips or []
+        if part in self._opened:
+            return part.clips
+        share, plan = part.share, self._schedule.plan
+        ours, steps = self._steps(part.start, part.stop)
+        if share.videos and ours.any() and part.episode not in plan.quarantined:
+            samples, steps = part.frame(np.arange(part.start, part.stop)[ours]), steps[ours]
+            behind = (self._first_head - part.stop) % self._length
+            is_behind = self.runs_ahead and behind < self._lane.window
+            clips = []
+            for camera in share.videos:
+                # A frame is first needed by the sample whose window reaches furthest to it.
+                split = part.frame(self._split) + share.windows[camera][1]
+                delivered = Deliveries(samples, steps, is_behind, split)
+                clips.append(self._open_clip(camera, part.episode, delivered))
+            part.clips.extend(clips)
+        self._opened.add(part)
+        return part.clips
 
     def run_ahead(self, head: int) -> list[tuple[ClipUses, int, int]]:
         """Count one more sample as delivered; return the frames to decode ahead now.
 
-        Args:
-            head: The head of the lane with that sample.
-
-        Returns:
-            Ranges of frames of clips: (clip, first, stop).
+        They are ranges of frames of clips: (clip, first, stop). `head` is that of the lane with the
+        sample.
         """
         if not self._has_chosen_start:
             self._has_chosen_start = True
@@ -216,60 +201,63 @@ class LaneLookahead:
             self._ahead += stop - place
             is_first = place == part.start or self._is_first_part
             self._is_first_part = False
-            run = part.run
             for uses in clips:
                 clip = uses.clip
-                back, forth = self._windows_of(run.episode)[clip.camera]
+                back, forth = part.share.windows[clip.camera]
                 # Of a sample's window, only the last frames are new; the others are in the windows
                 # of the samples before it. The first sample of a part has none before it.
-                new = back if is_first else max(back, forth - run.stride + 1)
-                first = run.frame(place) + new - clip.first
-                last = run.frame(stop - 1) + forth - clip.first
+                new = back if is_first else max(back, forth - part.stride + 1)
+                first = part.frame(place) + new - clip.first
+                last = part.frame(stop - 1) + forth - clip.first
                 found.append((uses, max(first, 0), min(last, len(clip) - 1) + 1))
         return found
 
     @property
-    def is_catching_up(self) -> bool:
-        """Whether decoding is within a window of the first head.
+    def catch_up_steps(self) -> int | None:
+        """While decoding is within a window of the first head, the steps that two windows take.
 
         Of the frames there, some leave only at the end of the epoch.
         """
-        return self._ahead < self._first_head + self._lane.window
-
-    @property
-    def window_steps(self) -> int:
-        """About how many steps it takes until as many frames have left as a window has."""
-        return -(-self._lane.window * self._schedule.plan.lanes // self._schedule.cut.step_size)
+        window, cut = self._lane.window, self._schedule.cut
+        is_catching_up = self._ahead < self._first_head + window
+        return (
+            2 * -(-window * self._schedule.plan.lanes // cut.step_size) if is_catching_up else None
+        )
 
     def clips(self) -> list[ClipUses]:
         """Return all clips that are open."""
-        return [uses for part in self._parts.values() for uses in part.clips or ()]
+        return [uses for part in self._parts.values() for uses in part.clips]
 
     def coming(self) -> Iterator[UpcomingPart]:
         """Yield what is ours along the lane, from what lies behind the first head on, once around.
 
         Changes nothing, so that it continues while parts are opened and retired.
         """
-        line, length = self._schedule.plan.line, self._length
+        length = self._length
         begin = self._first_head - (self._lane.window if self._schedule.plan.shuffle else 0)
         frame = begin
         while frame < begin + length:
             place = frame % length
-            segment = bisect_right(line.starts, self._begin + place) - 1
-            block = place // self._block
-            begins, ends = self._bounds(segment, block)
-            first = max(begins, self._split) if self._split <= place else begins
-            stop = min(ends, self._split) if self._split > place else ends
-            ours, steps = self._steps(begins, ends)
-            here = slice(first - begins, stop - begins)
-            soon = steps[here][ours[here]]
-            run = self._run(segment)
-            share = self._share_of(block, run.episode)
-            if len(soon) and any(share) and run.episode not in self._schedule.plan.quarantined:
-                rows, at = share.rows or bool(share.others), frame - self._first_head
-                frames = run.frame(first), run.frame(stop - 1) + 1
-                part = (run.episode, *frames, rows, share.videos)
-                yield UpcomingPart(int(soon.min()), int(steps[ours].max()), at, *part)
+            segment = bisect_right(self._starts, self._begin + place) - 1
+            part = self._make_part(segment, place // self._block)
+            first = max(part.start, self._split) if self._split <= place else part.start
+            stop = min(part.stop, self._split) if self._split > place else part.stop
+            ours, steps = self._steps(part.start, part.stop)
+            here = slice(first - part.start, stop - part.start)
+            soon, share = steps[here][ours[here]], part.share
+            rows = share.rows or bool(share.others)
+            is_read = len(soon) and (rows or share.videos)
+            if is_read and part.episode not in self._schedule.plan.quarantined:
+                yield UpcomingPart(
+                    step=int(soon.min()),
+                    last_step=int(steps[ours].max()),
+                    at=frame - self._first_head,
+                    episode=part.episode,
+                    first=part.frame(first),
+                    stop=part.frame(stop - 1) + 1,
+                    rows=rows,
+                    videos=share.videos,
+                )
             frame += stop - place
 
     def _goal(self, head: int) -> int:
@@ -295,44 +283,18 @@ class LaneLookahead:
             self._ahead = self._first_head
             self._pacing = replace(self._pacing, behind=self._pacing.margin)
         elif clips and all(
-            self._windows_of(clip.episode)[clip.camera] == (0, 0) and _has_tiny_gops(clip)
-            for clip in clips
+            part.share.windows[clip.camera] == (0, 0) and _has_tiny_gops(clip) for clip in clips
         ):
             self.runs_ahead = False
 
-    def _new_part(self, key: tuple[int, int]) -> LanePart:
-        if self._latest is not None and self._latest[0] == key:
-            return self._latest[1]
-        segment, block = key
-        run = self._run(segment)
-        share = self._share_of(block, run.episode)
-        part = LanePart(run, *self._bounds(segment, block), share)
-        self._latest = key, part
-        if self._schedule.plan.shuffle or share.videos:
-            self._parts[key] = part
-        return part
-
-    def _open_clips(self, part: LanePart) -> list[ClipUses]:
-        videos, run = part.share.videos, part.run
-        ours, steps = self._steps(part.start, part.stop)
-        if not (videos and ours.any()) or run.episode in self._schedule.plan.quarantined:
-            return []
-        samples = (np.arange(part.start, part.stop) * run.stride + run.shift)[ours]
-        steps = steps[ours]
-        behind = (self._first_head - part.stop) % self._length
-        is_behind = self.runs_ahead and behind < self._lane.window
-        # A frame is first needed by the sample whose window reaches furthest to it.
-        return [
-            self._open_clip(
-                camera,
-                run.episode,
-                samples,
-                steps,
-                is_behind=is_behind,
-                split=run.frame(self._split) + self._windows_of(run.episode)[camera][1],
-            )
-            for camera in videos
-        ]
+    def _make_part(self, segment: int, block: int) -> LanePart:
+        runs, begin = self._schedule.plan.line.segments, int(self._starts[segment]) - self._begin
+        end = int(self._starts[segment + 1]) - self._begin
+        start = max(0, begin, block * self._block)
+        stop = min(self._length, end, (block + 1) * self._block)
+        episode, stride = int(runs.episodes[segment]), int(runs.strides[segment])
+        shift = int(runs.firsts[segment]) - begin * stride
+        return LanePart(episode, start, stop, shift, stride, self._share_of(block, episode))
 
     def _place_of_split(self, margin: int) -> int:
         """Return where in the lane a part is split into two whose bytes are fetched separately.
@@ -344,20 +306,6 @@ class LaneLookahead:
         if self._lane.window == self._length or not self._schedule.plan.shuffle:
             return 0
         return (self._first_head + margin) % self._length
-
-    def _run(self, segment: int) -> EpisodeRun:
-        """Return which frames of its episode a segment puts into the lane."""
-        runs, begin = self._schedule.plan.line.segments, int(self._starts[segment]) - self._begin
-        stride = int(runs.strides[segment])
-        shift = int(runs.firsts[segment]) - begin * stride
-        return EpisodeRun(int(runs.episodes[segment]), shift, stride)
-
-    def _bounds(self, segment: int, block: int) -> tuple[int, int]:
-        """Return the frames [first, stop) of a part."""
-        starts = self._starts
-        first = max(0, int(starts[segment]) - self._begin, block * self._block)
-        end = min(int(starts[segment + 1]) - self._begin, (block + 1) * self._block)
-        return first, min(self._length, end)
 
     def _steps(self, first: int, stop: int) -> tuple[npt.NDArray[np.bool_], Ints]:
         """Return which of the frames [first, stop) of the lane are ours, and the steps of all."""

@@ -2,41 +2,37 @@
 """Frames: from byte ranges of an MP4 to images. For one thread of a process.
 
 mp4.py            the sample table of an MP4, from its moov box alone
-frame_index.py    FrameIndex: the frames of a file, and the only rule that matches times to frames
-indexing.py       builds the index of a file, through FFmpeg where its table is unusual
-index_cache.py    indices saved on disk
+frame_index.py    FrameIndex: the frames of a file, the only rule that matches times to frames, and
+                  the packets that a set of frames needs
+indexing.py       builds the index of a file, through FFmpeg where its table is unusual; saves it
 statistics.py     counts and times of decoding
 video_files.py    open files with their indices
-packets.py        which packets a set of frames needs, and their bytes
-buffer_pool.py    memory of a fixed size, handed out in slots
 frames.py         decoded frames: layout, planes, and PyAV's frames as such
-backends.py       the decoders: PyAV and torchcodec
+backends.py       from runs of packets to frames, through PyAV
+torchcodec_backend.py  the same through torchcodec
 ffmpeg.py         colour conversion by calling FFmpeg directly, which is faster
-yuv420.py         4:2:0 frames in a batch as they were decoded, and how to draw them
-render.py         draws, packs and scales frames
+render.py         draws, packs and scales frames, or labels 4:2:0 frames to be drawn elsewhere
 clip.py           Clip: a camera's frames of an episode; ClipUses: when they are delivered
-frame_cache.py    caches of decoded frames: by next use, least recently used
-shared_frame_cache.py  decoded frames of a whole selection, cached once for all processes
+frame_cache.py    decoded frames of a whole selection, cached once for all processes
+next_use_cache.py  decoded frames of one process, until their last delivery
 decoder.py        FrameDecoder: decodes frames of clips, scales and caches them, draws them
-random_access.py  FrameEngine: frames by number, with read-ahead, made of the above
+random_access.py  FrameEngine: frames by number, with read-ahead and a cache of its own
 """
 
 from robostream.decode.backends import (
     Backend,
     FileRun,
     PyavBackend,
-    TorchcodecBackend,
     has_codec,
     new_context,
+    new_packet,
 )
-from robostream.decode.buffer_pool import BufferPool
-from robostream.decode.clip import Clip, ClipUses, Clock, Uses, needed_frames
+from robostream.decode.clip import Clip, ClipUses, Clock, Deliveries, Uses, needed_frames
 from robostream.decode.decoder import FrameDecoder
 from robostream.decode.ffmpeg import load_ffmpeg
-from robostream.decode.frame_cache import FrameCache, LruFrameCache, NextUseCache
-from robostream.decode.frame_index import CodecConfig, FrameIndex
+from robostream.decode.frame_cache import FrameCache, SharedFrameCache, SharedFrameLayout
+from robostream.decode.frame_index import CodecConfig, FrameIndex, packet_span, plan_runs
 from robostream.decode.frames import (
-    CPU,
     PLANAR_8BIT,
     DecodedFrame,
     FrameLayout,
@@ -48,25 +44,25 @@ from robostream.decode.frames import (
     one_thread,
 )
 from robostream.decode.indexing import build_index
-from robostream.decode.packets import new_packet, packet_span, plan_runs
-from robostream.decode.random_access import FrameEngine
-from robostream.decode.render import Renderer, Size, scale_values
-from robostream.decode.shared_frame_cache import SharedFrameCache, SharedFrameLayout
-from robostream.decode.statistics import COUNTERS, DecodeStatistics, Meter, summarise
-from robostream.decode.video_files import VideoFile, VideoFiles, VideoSource
-from robostream.decode.yuv420 import (
+from robostream.decode.next_use_cache import BufferPool, NextUseCache
+from robostream.decode.random_access import FrameEngine, LruFrameCache
+from robostream.decode.render import (
     NUM_LABELS,
+    Renderer,
+    Size,
     drawing_of,
-    label_of,
     label_place,
     open_yuv,
+    scale_values,
     write_black_yuv,
     yuv_bytes,
 )
+from robostream.decode.statistics import COUNTERS, Meter, summarise
+from robostream.decode.torchcodec_backend import TorchcodecBackend
+from robostream.decode.video_files import VideoFile, VideoFiles, VideoSource
 
 __all__ = [
     "COUNTERS",
-    "CPU",
     "NUM_LABELS",
     "PLANAR_8BIT",
     "Backend",
@@ -75,8 +71,8 @@ __all__ = [
     "ClipUses",
     "Clock",
     "CodecConfig",
-    "DecodeStatistics",
     "DecodedFrame",
+    "Deliveries",
     "FileRun",
     "FrameCache",
     "FrameDecoder",
@@ -104,7 +100,6 @@ __all__ = [
     "drawing_of",
     "has_codec",
     "frame_layout",
-    "label_of",
     "label_place",
     "load_ffmpeg",
     "needed_frames",

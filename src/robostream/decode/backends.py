@@ -1,37 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoders: from runs of packets to frames, through PyAV or torchcodec.
+"""Decoders: from runs of packets to frames, by default through PyAV.
 
-PyAV is the default. It decodes through bare codec contexts: no container, no seek, no system
-FFmpeg. torchcodec, if it and the system's FFmpeg are installed, opens a container per file and
-seeks in it. It gives 8-bit RGB, so cached frames take twice the memory, and it cannot decode depth
-videos. Its frames are checked against the index by their times.
+PyAV decodes through bare codec contexts: no container, no seek, no system FFmpeg.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import av
-import numpy as np
 from av.codec.hwaccel import HWAccel
 
-from robostream.decode.frame_index import CodecConfig, FrameIndex
-from robostream.decode.frames import DecodedFrame, FrameReader, frame_layout, frame_of_arrays
-from robostream.decode.packets import (
-    Run,
-    begins_afresh,
-    carry_parameters,
-    new_packet,
-    read_packets,
-    start_earlier,
-)
+from robostream.decode.frame_index import CodecConfig, FrameIndex, Run, start_earlier
+from robostream.decode.frames import DecodedFrame, FrameReader
 from robostream.decode.video_files import VideoFile
-from robostream.errors import MissingExtraError, VideoFileError
-from robostream.storage import LruCache, SourceFile
+from robostream.errors import VideoFileError
+from robostream.storage import ByteRange, ByteSource, coalesce
 
 # Contexts that wait for the next run. Each camera may have encoder settings of its own.
 _IDLE_CONTEXTS = 8
@@ -39,14 +26,21 @@ _IDLE_CONTEXTS = 8
 # slower after it. So packets are prepared for all runs first, and frames are handed on so many at
 # a time.
 _FRAMES_AT_A_TIME = 16
-_OPEN_DECODERS = 16
-# So many frames are asked of torchcodec at a time: the RGB of a long GOP is large.
-_FRAMES_PER_CALL = 32
+# Packets of other tracks, such as sound, may lie in between. Up to so many bytes of them, one read
+# that includes them costs less than two reads.
+_MAX_GAP_BYTES = 64 * 1024
+_MAX_READ_BYTES = 64 * 1024 * 1024
+
+_H264_IDR = 5
+_HEVC_KEYS = frozenset(range(16, 22))
+_PARAMETERS = {"h264": frozenset((7, 8, 13, 15)), "hevc": frozenset((32, 33, 34))}
+_AV1_SEQUENCE_HEADER = 1
+_AV1_TEMPORAL_DELIMITER = 2
+_AV1_HAS_SIZE = 2
 
 FileRun = tuple[VideoFile, Run]
 # (index in the list of runs, frame number, frame); number -1 and no frame for what is not wanted.
 Decoded = tuple[int, int, DecodedFrame | None]
-Packets = list["av.Packet[Any] | None"]
 OpenContext = Callable[[CodecConfig], av.VideoCodecContext]
 
 
@@ -99,46 +93,55 @@ class PyavBackend:
 
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, Any]]:
         """Yield (index of run, frame number, frame) for several runs, one after the other."""
-        frames, read = self._decode(file_runs), self._read
+        idle = self._idle
         # The caller of one run may take its frames one by one, with a decoder that waits between.
         size = 1 if len(file_runs) == 1 else self._frames_at_a_time
+        held: list[tuple[int, av.VideoFrame]] = []
         shown: set[tuple[int, int]] = set()
-        while several := list(itertools.islice(frames, size)):
-            for place, frame in several:
-                (file, run), number = file_runs[place], frame.pts
-                if number is None or number < run.first_frame:
-                    yield place, -1, None
-                    continue
-                if frame.is_corrupt or (place, number) in shown:
-                    raise VideoFileError(
-                        f"{file.source.name}: frame {number} is damaged; the decoder "
-                        f"{'reports it as corrupt' if frame.is_corrupt else 'gave it twice'}. "
-                        "Download or copy the file again."
-                    )
-                shown.add((place, number))
-                yield place, number, read(frame, file.source.name)
-
-    def _decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, av.VideoFrame]]:
-        """Yield (index of run, frame) for all frames; a frame's time stamp is its number."""
-        idle = self._idle
         for place, (packets, is_clean) in enumerate(list(map(_prepare, file_runs))):
             file, run = file_runs[place]
             # A context in use is not among the idle ones, so one whose run fails is not reused.
             context = idle.pop(run.config, None) or self._open(run.config)
-            try:
-                for packet in packets:
-                    for frame in context.decode(packet):
-                        yield place, frame
-            except av.FFmpegError as error:
-                raise VideoFileError(
-                    f"{file.source.name}: frames {run.first_frame} and on cannot be decoded "
-                    f"({error.strerror}). The file is damaged; download or copy it again."
-                ) from error
+            for packet in packets:
+                try:
+                    held += zip(itertools.repeat(place), context.decode(packet))
+                except av.FFmpegError as error:
+                    raise VideoFileError(
+                        f"{file.source.name}: frames {run.first_frame} and on cannot be decoded "
+                        f"({error.strerror}). The file is damaged; download or copy it again."
+                    ) from error
+                if len(held) >= size:
+                    yield from self._read_all(file_runs, held, shown)
+                    held.clear()
             if is_clean:
                 context.flush_buffers()
                 idle[run.config] = context
                 if len(idle) > _IDLE_CONTEXTS:
                     del idle[next(iter(idle))]  # the least recently used
+        yield from self._read_all(file_runs, held, shown)
+
+    def _read_all(
+        self,
+        file_runs: Sequence[FileRun],
+        frames: list[tuple[int, av.VideoFrame]],
+        shown: set[tuple[int, int]],
+    ) -> list[tuple[int, int, Any]]:
+        """Return what `decode` yields for frames, whose time stamps are their numbers."""
+        done: list[tuple[int, int, Any]] = []
+        for place, frame in frames:
+            (file, run), number = file_runs[place], frame.pts
+            if number is None or number < run.first_frame:
+                done.append((place, -1, None))
+                continue
+            if frame.is_corrupt or (place, number) in shown:
+                raise VideoFileError(
+                    f"{file.source.name}: frame {number} is damaged; the decoder "
+                    f"{'reports it as corrupt' if frame.is_corrupt else 'gave it twice'}. "
+                    "Download or copy the file again."
+                )
+            shown.add((place, number))
+            done.append((place, number, self._read(frame, file.source.name)))
+        return done
 
 
 def open_on_cpu(config: CodecConfig) -> av.VideoCodecContext:
@@ -160,7 +163,7 @@ def new_context(
     return context
 
 
-def _prepare(file_run: FileRun) -> tuple[Packets, bool]:
+def _prepare(file_run: FileRun) -> tuple[list[av.Packet[Any] | None], bool]:
     """Return the packets of a run, and whether their context may be reused."""
     file, run = file_run
     index, config = file.index, run.config
@@ -171,82 +174,71 @@ def _prepare(file_run: FileRun) -> tuple[Packets, bool]:
     # The decoder hands the number of a packet's frame on as the frame's time stamp.
     numbers = index.frames_of(run.first_packet, run.stop_packet)
     # None after the last packet makes the decoder give the frames that it has held back.
-    packets: Packets = [*map(new_packet, contents, numbers), None]
+    packets = [*map(new_packet, contents, numbers), None]
     # Parameter sets that came with the packets stay in the context even after a flush, and the
     # next run would be decoded with them. Such a context is not reused.
-    return packets, not carry_parameters(contents, config)
+    kinds = _PARAMETERS.get(config.decoder)
+    is_clean = kinds is None or all(kinds.isdisjoint(_unit_types(p, config)) for p in contents)
+    return packets, is_clean
 
 
-class TorchcodecBackend:
-    """Feeds runs to torchcodec decoders, one per file. For one thread."""
-
-    def __init__(self) -> None:
-        try:
-            from torchcodec.decoders import VideoDecoder
-        except (ImportError, RuntimeError, OSError) as error:
-            raise MissingExtraError(
-                "torchcodec", "torchcodec", "decoding with torchcodec"
-            ) from error
-        self._decoder_type: Any = VideoDecoder
-        self._decoders: LruCache[str, Any] = LruCache(_OPEN_DECODERS)
-
-    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
-        """Yield (index of run, frame number, frame) for several runs."""
-        for place, file_run in enumerate(file_runs):
-            for number, frame in self._decode_run(file_run):
-                yield place, number, frame
-
-    def _decode_run(self, file_run: FileRun) -> Iterator[tuple[int, DecodedFrame]]:
-        file, run = file_run
-        index, name = file.index, file.source.name
-        decoder = self._decoders.get(name)
-        if decoder is None:
-            decoder = self._decoders.put(name, self._open(file))
-        shown = index.frames_of(run.first_packet, run.stop_packet)
-        numbers = sorted(number for number in shown if number >= run.first_frame)
-        times_s = index.times_s()[numbers]
-        half_a_tick = float(index.time_base) / 2
-        for at in range(0, len(numbers), _FRAMES_PER_CALL):
-            wanted = numbers[at : at + _FRAMES_PER_CALL]
-            try:
-                batch = decoder.get_frames_at(indices=wanted)
-            except RuntimeError as error:
-                raise VideoFileError(
-                    f"{name}: frames {wanted[0]} to {wanted[-1]} cannot be decoded "
-                    f"({error}). The file is damaged; download or copy it again."
-                ) from error
-            off = np.abs(batch.pts_seconds.numpy() - times_s[at : at + _FRAMES_PER_CALL])
-            if np.any(off > half_a_tick):
-                raise VideoFileError(
-                    f"{name}: torchcodec gave other frames than {wanted[0]} to "
-                    f"{wanted[-1]} (their times are up to {off.max():.6f} s off). Use the PyAV "
-                    "backend for this file."
-                )
-            # It gives rows of interleaved pixels in a view that puts the channels first.
-            for number, channels in zip(
-                wanted, np.ascontiguousarray(batch.data.numpy()), strict=True
-            ):
-                _, height, width = channels.shape
-                yield number, frame_of_arrays(frame_layout("rgb", width, height, 0, 0), channels)
-
-    def _open(self, file: VideoFile) -> Any:
-        mappings = _frame_mappings(file.index)
-        try:
-            return self._decoder_type(SourceFile(file.source), custom_frame_mappings=mappings)
-        except (RuntimeError, ValueError) as error:
-            raise VideoFileError(
-                f"{file.source.name}: torchcodec cannot open this ({error}). Use the PyAV backend "
-                "for it."
-            ) from error
+def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memoryview]:
+    """Return the bytes of each packet of a run, in decode order; near packets share a read."""
+    first, stop = run.first_packet, run.stop_packet
+    offsets: list[int] = index.byte_offsets[first:stop].tolist()
+    sizes: list[int] = index.sizes[first:stop].tolist()
+    begin, end = min(offsets), max(map(int.__add__, offsets, sizes))
+    if end - begin <= sum(sizes) + _MAX_GAP_BYTES:
+        content = memoryview(source.read(begin, end))
+        return [content[p - begin : p - begin + n] for p, n in zip(offsets, sizes, strict=True)]
+    wanted = [ByteRange(p, p + n) for p, n in zip(offsets, sizes, strict=True) if n]
+    packets = [memoryview(b"")] * len(sizes)
+    for read in coalesce(wanted, max_gap_bytes=_MAX_GAP_BYTES, max_read_bytes=_MAX_READ_BYTES):
+        content = memoryview(source.read(read.start, read.stop))
+        for place, (p, n) in enumerate(zip(offsets, sizes, strict=True)):
+            if n and read.start <= p and p + n <= read.stop:
+                packets[place] = content[p - read.start : p - read.start + n]
+    return packets
 
 
-def _frame_mappings(index: FrameIndex) -> bytes:
-    """Return the frame table for which torchcodec would otherwise scan the whole file. Pure."""
-    starts = set(index.start_frames.tolist())
-    pts = index.pts.tolist()
-    steps = np.diff(index.pts).tolist() or [1]
-    rows = [
-        {"pts": at, "duration": step, "key_frame": int(number in starts)}
-        for number, (at, step) in enumerate(zip(pts, [*steps, steps[-1]], strict=False))
-    ]
-    return json.dumps({"frames": rows}).encode()
+def new_packet(content: bytes | memoryview, pts: int | None = None) -> av.Packet[Any]:
+    """Return a packet with zeros after its bytes, where decoders read on.
+
+    A packet made of the bytes themselves would have there whatever comes next in memory.
+    """
+    packet: av.Packet[Any] = av.Packet(len(content))
+    packet.update(content)  # type: ignore[arg-type]  # any buffer will do
+    packet.pts = pts
+    return packet
+
+
+def begins_afresh(packet: memoryview, config: CodecConfig) -> bool:
+    """Return whether nothing shown after a key packet refers to frames before it. Pure.
+
+    That holds for the key frames of HEVC, AV1 and VP9. In an MP4, every key packet of AV1 begins
+    with a sequence header. An H.264 key packet may also be a recovery point (of an open GOP or an
+    intra refresh), for which it does not hold; only an IDR frame counts. This also finds most
+    packets that a table wrongly lists as key packets.
+    """
+    if config.decoder == "libdav1d":
+        # An empty temporal delimiter may come first, although it should have been left out.
+        if len(packet) > 2 and packet[0] >> 3 & 15 == _AV1_TEMPORAL_DELIMITER:
+            packet = packet[2 if packet[0] & _AV1_HAS_SIZE else 1 :]
+        return len(packet) > 0 and packet[0] >> 3 & 15 == _AV1_SEQUENCE_HEADER
+    if config.decoder == "h264":
+        return _H264_IDR in _unit_types(packet, config)
+    if config.decoder == "hevc":
+        return not _HEVC_KEYS.isdisjoint(_unit_types(packet, config))
+    return True
+
+
+def _unit_types(packet: memoryview, config: CodecConfig) -> list[int]:
+    shift, mask, length_at = (0, 0x1F, 4) if config.decoder == "h264" else (1, 0x3F, 21)
+    header = config.extradata
+    length_bytes = (header[length_at] & 3) + 1 if len(header) > length_at else 4
+    types = []
+    at = 0
+    while at + length_bytes < len(packet):
+        types.append(packet[at + length_bytes] >> shift & mask)
+        at += length_bytes + int.from_bytes(packet[at : at + length_bytes], "big")
+    return types

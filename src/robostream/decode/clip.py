@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from robostream.decode.frame_index import Run, packet_span, plan_runs
 from robostream.decode.render import Size
 from robostream.decode.video_files import VideoFile
 from robostream.plan import Ints
@@ -31,8 +32,8 @@ class Clip:
         first: The episode's frame that is frame 0 of the clip.
         size: The size frames are scaled to; None for their own.
         has_long_gops: Whether decoders wait inside its GOPs.
-        base: The number of frame 0 if the numbers have no gaps, else None.
         name: The file and the episode, for messages.
+        starts: The frames after the first at which a GOP begins, ascending.
     """
 
     file: VideoFile
@@ -42,17 +43,24 @@ class Clip:
     first: int = 0
     size: Size | None = None
     has_long_gops: bool = False
-    base: int | None = field(init=False)
     name: str = field(init=False)
+    starts: Ints = field(init=False)
+    _base: int | None = field(init=False)
     _frames: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         base, last = int(self.numbers[0]), int(self.numbers[-1])
         is_gapless = last - base == len(self.numbers) - 1
         frames = {} if is_gapless else {int(n): frame for frame, n in enumerate(self.numbers)}
-        name, episode = self.file.source.name, self.episode
-        object.__setattr__(self, "base", base if is_gapless else None)
-        object.__setattr__(self, "name", name if episode < 0 else f"{name}, episode {episode}")
+        name, gops = self.file.source.name, self.file.index.start_frames
+        starts = gops[max(bisect_right(gops, base), 1) : bisect_right(gops, last)]
+        if base or not is_gapless:
+            starts = starts - base if is_gapless else np.searchsorted(self.numbers, starts)
+        object.__setattr__(
+            self, "name", name if self.episode < 0 else f"{name}, episode {self.episode}"
+        )
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "_base", base if is_gapless else None)
         object.__setattr__(self, "_frames", frames)
 
     def __len__(self) -> int:
@@ -60,34 +68,31 @@ class Clip:
 
     def frame_of(self, number: int) -> int:
         """Return the frame that has a number in the file; -1 if the clip has none."""
-        if self.base is None:
+        if self._base is None:
             return self._frames.get(number, -1)
-        frame = number - self.base
+        frame = number - self._base
         return frame if 0 <= frame < len(self.numbers) else -1
 
-    def numbers_of(self, frames: Iterable[int]) -> list[int]:
-        """Return the numbers of frames in the file."""
-        base = self.base
-        if base is None:
-            return [int(self.numbers[frame]) for frame in frames]
-        return [base + frame for frame in frames]
-
-    def frame_from(self, number: int) -> int:
-        """Return the first frame that has a number, or a larger one, in the file."""
-        if self.base is None:
-            return bisect_left(self.numbers, number)
-        return min(max(number - self.base, 0), len(self.numbers))
+    def plan_runs(self, frames: Sequence[int]) -> list[Run]:
+        """Return the runs that decode some frames, ascending."""
+        if not frames:
+            return []
+        first, stop, base = frames[0], frames[-1] + 1, self._base
+        if base is not None and stop - first == len(frames):
+            return plan_runs(self.file.index, range(base + first, base + stop))
+        return plan_runs(self.file.index, [int(self.numbers[frame]) for frame in frames])
 
     def gop_of(self, frame: int) -> tuple[int, int]:
         """Return the frames [first, stop) of the clip that share a GOP with a frame."""
-        first, stop = self.file.index.gop_of(int(self.numbers[frame]))
-        return self.frame_from(first), self.frame_from(stop)
+        starts = self.starts
+        place = bisect_right(starts, frame)
+        stop = int(starts[place]) if place < len(starts) else len(self.numbers)
+        return int(starts[place - 1]) if place else 0, stop
 
-    def end_of_gop(self, stop: int) -> int:
-        """Return `stop`, moved to the end of the GOP it lies in, unless GOPs are long."""
-        if not 0 < stop < len(self.numbers) or self.has_long_gops:
-            return stop
-        return max(stop, self.gop_of(stop - 1)[1])
+    def start_from(self, frame: int) -> int:
+        """Return the first frame, from `frame` > 0 on, that begins a GOP; else the clip's end."""
+        place = bisect_left(self.starts, frame)
+        return int(self.starts[place]) if place < len(self.starts) else len(self.numbers)
 
 
 class Slots(Protocol):
@@ -114,12 +119,9 @@ class Clock:
 
 
 class Uses:
-    """The frames of a clip that are needed now; which are needed later is unknown.
+    """The frames of a clip that are needed `now`; which are needed later is unknown.
 
-    Attributes:
-        clip: The clip.
-        now: The frames that are needed now.
-        slots: The cache slot of each frame, -1 for a frame that is not cached. The cache sets them.
+    `slots` has the cache slot of each frame, -1 for one that is not cached. The cache sets them.
     """
 
     __slots__ = ("clip", "now", "slots")
@@ -146,20 +148,28 @@ class Uses:
         return NEVER
 
 
+class Deliveries(NamedTuple):
+    """Which samples of an episode are delivered, and when.
+
+    Attributes:
+        samples: Their frames in the episode, ascending.
+        steps: The step that delivers each of them.
+        is_behind: Whether they lie behind the frame where their lane was entered, so that decoding
+            ahead never reaches them.
+        split: The episode's frame before which bytes are fetched separately.
+    """
+
+    samples: Ints
+    steps: Ints
+    is_behind: bool = False
+    split: int = 0
+
+
 class ClipUses(Uses):
     """When the frames of a clip are delivered, and how often still.
 
-    This is the one place that says when a frame is due.
-
-    Args:
-        clip: The clip; it has all frames that the samples need.
-        clock: The step that is being built.
-        samples: The frames of the episode that are delivered, ascending.
-        steps: The step that delivers each of them.
-        offsets: The window of a sample: the frames it needs, relative to its own.
-        is_behind: Whether the clip lies behind the frame where its lane was entered, so that
-            decoding ahead never reaches it.
-        split: The episode's frame at which `unfetched` is split in two.
+    This is the one place that says when a frame is due. The clip has all frames that the delivered
+    samples need; `offsets` is the window of a sample: the frames it needs, relative to its own.
 
     Attributes:
         left: How often each frame is still to be delivered.
@@ -171,52 +181,39 @@ class ClipUses(Uses):
 
     __slots__ = (
         "_clock",
+        "_delivered",
         "_offsets",
-        "_samples",
         "_span",
-        "_steps",
         "_uses",
-        "is_behind",
+        "_window",
         "left",
         "num_left",
         "unfetched",
     )
     slots: list[int]
 
-    def __init__(
-        self,
-        clip: Clip,
-        clock: Clock,
-        *,
-        samples: Ints,
-        steps: Ints,
-        offsets: Ints,
-        is_behind: bool = False,
-        split: int = 0,
-    ) -> None:
+    def __init__(self, clip: Clip, clock: Clock, delivered: Deliveries, offsets: Ints) -> None:
         count = len(clip)
-        at = samples[:, None] + (offsets - clip.first)
-        frames = np.minimum(np.maximum(at, 0), count - 1)
         super().__init__(clip, {}, [-1] * count)
+        self._clock = clock
+        self._delivered = delivered
+        self._offsets = offsets
+        self._window: list[int] = offsets.tolist()
+        self._uses: Ints | None = None
+        self._span = int(delivered.steps.max()) + 2
+        frames = self._frames()
         self.left: list[int] = np.bincount(frames.ravel(), minlength=count).tolist()
         self.num_left = frames.size
-        self.is_behind = is_behind
-        cut = min(max(split - clip.first, 0), count)
+        cut = min(max(delivered.split - clip.first, 0), count)
         self.unfetched = [part for part in ((0, cut), (cut, count)) if part[0] < part[1]]
-        self._clock = clock
-        self._samples = samples
-        self._steps = steps
-        self._offsets = offsets
-        self._uses: Ints | None = None
-        self._span = 1
 
-    def want(self, frame: int, offsets: list[int]) -> list[int]:
+    def want(self, frame: int) -> list[int]:
         """Return the clip's frames in the window of a frame of the episode, counted as needed now.
 
         Frames beyond an end of the clip are its first or last frame.
         """
         at, last, now = frame - self.clip.first, len(self.left) - 1, self.now
-        frames = [at + offset for offset in offsets]
+        frames = [at + offset for offset in self._window]
         if min(frames) < 0 or max(frames) > last:
             frames = [min(max(wanted, 0), last) for wanted in frames]
         for wanted in frames:
@@ -251,18 +248,18 @@ class ClipUses(Uses):
         it again. In a long GOP only the frame itself is decoded: the others follow when decoding
         ahead reaches them. If it never does, they are decoded now too.
         """
-        if self.clip.has_long_gops and not self.is_behind:
+        if self.clip.has_long_gops and not self._delivered.is_behind:
             return [frame]
         first, stop = self.clip.gop_of(frame)
         return self.missing(first, stop)
 
-    def unfetched_parts(self, frames: list[int]) -> list[tuple[int, int]]:
-        """Return the unfetched ranges that some frames lie in."""
-        return [part for part in self.unfetched if any(part[0] <= f < part[1] for f in frames)]
-
-    def mark_fetched(self, part: tuple[int, int]) -> None:
-        """Count a range as fetched."""
-        self.unfetched.remove(part)
+    def fetch(self, frames: list[int]) -> None:
+        """Fetch the bytes of frames before they are decoded, and of the frames around them."""
+        file, numbers = self.clip.file, self.clip.numbers
+        for first, stop in list(self.unfetched):
+            if any(first <= frame < stop for frame in frames):
+                file.source.ensure_cached(*packet_span(file.index, numbers[first:stop]))
+                self.unfetched.remove((first, stop))
 
     def due(self, frames: Ints) -> Ints:
         """Return in how many steps each frame is delivered next; NEVER if not again."""
@@ -282,11 +279,14 @@ class ClipUses(Uses):
     def _all_uses(self) -> Ints:
         """Return frame * span + step for each frame and step that delivers it, ascending."""
         if self._uses is None:
-            at = self._samples[:, None] + (self._offsets - self.clip.first)
-            frames = np.clip(at, 0, len(self.left) - 1)
-            self._span = int(self._steps.max()) + 2
-            self._uses = np.unique(frames * self._span + self._steps[:, None])
+            self._uses = np.unique(self._frames() * self._span + self._delivered.steps[:, None])
         return self._uses
+
+    def _frames(self) -> Ints:
+        """Return the clip's frames in the window of each sample."""
+        at = self._delivered.samples[:, None] + (self._offsets - self.clip.first)
+        frames: Ints = np.minimum(np.maximum(at, 0), len(self.slots) - 1)
+        return frames
 
 
 def needed_frames(samples: Ints, offsets: Ints, length: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -20,10 +21,8 @@ from robostream.decode.clip import Clip, ClipUses, Uses
 from robostream.decode.ffmpeg import load_ffmpeg
 from robostream.decode.frame_cache import FrameCache
 from robostream.decode.frames import DecodedFrame
-from robostream.decode.packets import plan_runs
-from robostream.decode.render import Renderer, Size
+from robostream.decode.render import Renderer, Size, label_of
 from robostream.decode.statistics import Meter
-from robostream.decode.yuv420 import label_of
 from robostream.errors import VideoFileError
 
 # A decoder that waits in a GOP is given packets for at least so many frames, to the end of a GOP.
@@ -85,7 +84,7 @@ class FrameDecoder:
     def decode(
         self, requests: Iterable[tuple[Uses, list[int]]], deliver: Deliver | None = None
     ) -> None:
-        """Decode frames of clips, ascending; cache those that are needed later.
+        """Decode frames of clips; cache those that are needed later.
 
         Each clip may be named once.
 
@@ -98,12 +97,12 @@ class FrameDecoder:
         file_runs: list[FileRun] = []
         owners: list[Uses] = []
         try:
-            for uses, frames in requests:
-                clip = uses.clip
+            for uses, wanted in requests:
+                clip, frames = uses.clip, sorted(set(wanted))
                 if clip.has_long_gops:
                     self._continue(uses, frames)
                     continue
-                for run in plan_runs(clip.file.index, clip.numbers_of(frames)):
+                for run in clip.plan_runs(frames):
                     file_runs.append((clip.file, run))
                     owners.append(uses)
             for place, number, decoded in self._backend.decode(file_runs):
@@ -123,8 +122,11 @@ class FrameDecoder:
             for place, (frame, slot) in enumerate(zip(frames, found, strict=True)):
                 if slot >= 0:
                     self.draw_cached(clip, [slot], out[place : place + 1])
-                else:
-                    self._draw_uncached(clip, frame, out[place])
+                    continue
+                decoded = self._uncached.get((clip, frame))
+                if decoded is None:
+                    raise_missing(clip, frame)
+                self.draw_decoded(clip, decoded, out[place])
         done = uses.deliver(frames)
         if done and not self.cache.keeps_used:
             self.cache.release(uses, done)
@@ -154,19 +156,14 @@ class FrameDecoder:
         self._renderer.write_label(out, label)
 
     def end_batch(self) -> None:
-        """Drop the decoded frames that are not cached."""
+        """Drop the decoded frames that are not cached, and count the evictions from the cache."""
         self._uncached.clear()
+        self._meter.picture_evictions += self.cache.take_evictions()
 
     def close(self, uses: Uses) -> None:
         """Drop the cached frames and the waiting decoder of a clip."""
         self.cache.close(uses)
         self._stop(uses.clip)
-
-    def _draw_uncached(self, clip: Clip, frame: int, out: npt.NDArray[Any]) -> None:
-        decoded = self._uncached.get((clip, frame))
-        if decoded is None:
-            raise_missing(clip, frame)
-        self.draw_decoded(clip, decoded, out)
 
     def _keep(
         self, uses: Uses, number: int, decoded: DecodedFrame | None, deliver: Deliver | None
@@ -223,15 +220,14 @@ class FrameDecoder:
         following = self._next_frame.get(clip)
         if following is None or frame <= following:
             return frame == following
-        start, _ = clip.file.index.gop_of(int(clip.numbers[frame]))
-        return start <= int(clip.numbers[following])
+        return clip.gop_of(frame)[0] <= following
 
     def _start(self, uses: Uses, frame: int) -> None:
         """Open a decoder for a clip that begins at a frame's GOP."""
         clip = uses.clip
-        index = clip.file.index
-        stop = clip.frame_from(index.start_from(int(clip.numbers[frame]) + _FRAMES_PER_RUN))
-        run = plan_runs(index, clip.numbers_of(range(frame, stop)))[0]
+        after = bisect_left(clip.numbers, int(clip.numbers[frame]) + _FRAMES_PER_RUN)
+        stop = clip.start_from(after)
+        run = clip.plan_runs(range(frame, stop))[0]
         self._waiting[clip] = _WaitingDecoder(uses, self._backend.decode([(clip.file, run)]), stop)
         self._next_frame[clip] = 0
         while len(self._waiting) > self._max_waiting:

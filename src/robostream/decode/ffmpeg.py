@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import operator
 import random
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
-from robostream.decode.buffer_pool import allocate
 from robostream.decode.frames import (
     DecodedFrame,
     FrameReader,
     PackedFrame,
+    allocate,
     convert,
     is_full_range,
 )
@@ -48,6 +49,7 @@ _Pointer = ctypes.c_void_p
 _Pointers = ctypes.c_void_p * 4
 _Lines = ctypes.c_int * 4
 _Byte = ctypes.c_char
+_address = operator.attrgetter("address")
 
 
 class Ffmpeg:
@@ -120,35 +122,39 @@ class PlaneReader:
         is_full = is_full_range(name, color_range)
         matrix = ffmpeg.matrix(colorspace)
         ffmpeg.set_colours(self._context, matrix, is_full, matrix, 1, 0, _UNITY, _UNITY)
-        self._from, self._from_lines = _Pointers(), _Lines()
+        self._from, self._to = _Pointers(), _Pointers()
         width, height = size
-        self._height, self._sws_scale = height, ffmpeg.convert
-        self._to, self._to_lines = _Pointers(), _Lines(width, width, width)
         half = (width + 1) // 2
-        self._packed_lines = _Lines(width, half, half)
+        self._to_lines, self._packed_lines = _Lines(width, width, width), _Lines(width, half, half)
         self._pixels = width * height
         self._packed_at = self._pixels, self._pixels + half * (height // 2)
 
     def write(self, frame: DecodedFrame, out: npt.NDArray[Any]) -> None:
         """Convert a frame into contiguous uint8 planes (3, height, width)."""
-        self._point_at(frame)
-        addresses = tuple(plane.address for plane in frame.planes)
-        self._convert([addresses], self._from_lines, _address(out))
+        y, u, v = frame.planes
+        lines = _Lines(y.line_bytes, u.line_bytes, v.line_bytes)
+        offsets = u.address - y.address, v.address - y.address
+        self._convert([y.address], offsets, lines, out)
 
     def write_packed(self, packed: Sequence[PackedFrame], out: npt.NDArray[Any]) -> None:
         """Convert packed frames into contiguous uint8 planes (frames, 3, height, width)."""
-        (u, v), red = self._packed_at, _address(out)
-        addresses = [(y, y + u, y + v) for _, y, _ in packed]
-        self._convert(addresses, self._packed_lines, red)
+        self._convert(map(_address, packed), self._packed_at, self._packed_lines, out)
 
     def _convert(
-        self, addresses: Sequence[tuple[int, ...]], lines: ctypes.Array[ctypes.c_int], red: int
+        self,
+        frames: Iterable[int],
+        offsets: tuple[int, int],
+        lines: ctypes.Array[ctypes.c_int],
+        out: npt.NDArray[Any],
     ) -> None:
-        """Convert frames whose planes are at some addresses, to `red` and the places after it."""
-        scale, context, source, to = self._sws_scale, self._context, self._from, self._to
-        height, pixels, to_lines = self._height, self._pixels, self._to_lines
-        for planes in addresses:
-            source[0], source[1], source[2] = planes
+        """Convert frames, given by the addresses of y and the offsets of u and v from there."""
+        scale, context, source, to = self._ffmpeg.convert, self._context, self._from, self._to
+        (_, height), pixels, to_lines = self._size, self._pixels, self._to_lines
+        # Several times faster than asking numpy, and raises an error if memory is not contiguous.
+        red = ctypes.addressof(_Byte.from_buffer(out))  # type: ignore[arg-type]
+        u, v = offsets
+        for y in frames:
+            source[0], source[1], source[2] = y, y + u, y + v
             # FFmpeg's planes are in the order green, blue, red.
             to[0], to[1], to[2] = red + pixels, red + 2 * pixels, red
             done = scale(context, source, lines, 0, height, to, to_lines)
@@ -158,22 +164,14 @@ class PlaneReader:
 
     def pack(self, frame: DecodedFrame, packed: PackedFrame) -> None:
         """Copy a frame's planes, one after the other and without padding, into memory."""
-        self._point_at(frame)
+        (_, y, y_line), (_, u, u_line), (_, v, v_line) = frame.planes
+        planes, lines = _Pointers(y, u, v), _Lines(y_line, u_line, v_line)
         nbytes = packed.content.nbytes
         copied = self._ffmpeg.copy(
-            packed.address, nbytes, self._from, self._from_lines, self._pix_fmt, *self._size, 1
+            packed.address, nbytes, planes, lines, self._pix_fmt, *self._size, 1
         )
         if copied < 0:
             raise RuntimeError(f"FFmpeg could not copy a frame of {self._size} into {nbytes} bytes")
-
-    def _point_at(self, frame: DecodedFrame) -> None:
-        for place, plane in enumerate(frame.planes):
-            self._from[place], self._from_lines[place] = plane.address, plane.line_bytes
-
-
-def _address(array: npt.NDArray[Any]) -> int:
-    # Several times faster than asking numpy, and it raises an error if memory is not contiguous.
-    return ctypes.addressof(_Byte.from_buffer(array))  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=1024)

@@ -1,26 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caches of decoded frames: by next use for streaming, least recently used for random access.
+"""What a cache of decoded frames does, and the cache of a whole selection for all processes.
 
-The third, for whole selections, is in `shared_frame_cache.py`.
+The other caches are those of one process: by next use for streaming (`next_use_cache.py`), and
+least recently used for random access (`random_access.py`).
+
+All processes map the memory of the shared cache. Every frame has a slot of its own, so nothing is
+allocated, evicted or locked. Each slot has a number, its cell: 0 until the frame is written, then a
+code of the frame's layout. A process writes the frame first and the cell second. Two processes that
+decode the same frame write the same bytes. In a file on disk each slot also has a checksum, written
+before the cell; a process compares it before it first draws the frame, and decodes a damaged one
+again.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import functools
+import logging
+import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from robostream.decode.buffer_pool import BufferPool, allocate
 from robostream.decode.clip import Clip, Uses
-from robostream.decode.frames import DecodedFrame, PackedFrame
-from robostream.storage import LruCache
+from robostream.decode.frames import DecodedFrame, FrameLayout, PackedFrame, frame_layout
+from robostream.plan import Ints
 
-# When the cache is full, it looks through all frames and lists this many that are delivered last.
-# The list serves as many new frames, or a sixteenth of the number of slots if that is less. So a
-# large cache is looked through rarely, and a small one has an exact list.
-_VICTIMS_PER_SCAN = 1024
+logger = logging.getLogger(__name__)
+
+# Frames begin after a multiple of this many bytes, where vector instructions are fast; and as many
+# bytes are left at the end, because these instructions may read past the last frame.
+_ALIGN_BYTES = 4096
+_KINDS = ("yuv420p", "yuvj420p", "rgb", "depth")
+_SUMMED_WORDS = 64
 
 # Writes a decoded frame into memory.
 Pack = Callable[[DecodedFrame, PackedFrame], None]
@@ -72,217 +85,188 @@ class FrameCache:
         return 0
 
 
-class NextUseCache(FrameCache):
-    """Frames of one process; each is dropped after its last delivery.
-
-    When the budget is full, a new frame replaces the one that is delivered last of all, unless
-    the new one is delivered even later. `memory` is that of a GPU, if frames lie there.
-    """
-
-    def __init__(self, budget_bytes: int, memory: Any = None) -> None:
-        self._pool = BufferPool(budget_bytes, memory)
-        self._owners: list[tuple[Uses, int] | None] = []
-        self._packed: dict[int, PackedFrame] = {}
-        self._victims: dict[int, deque[tuple[int, int]]] = {}
-        self._added_since_scan = 0
-        self._evictions = 0
-
-    def close(self, uses: Uses) -> None:
-        """Drop all frames of a clip."""
-        self.release(uses, range(len(uses.clip)))
-
-    def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
-        """Return the frames in some slots."""
-        packed = self._packed
-        return [packed[slot] for slot in slots]
-
-    def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
-        """Cache a frame; return False if all cached ones are delivered before it."""
-        layout = decoded.layout
-        slot = self._pool.take(layout.nbytes)
-        if slot is None:
-            slot = self._take_furthest(layout.nbytes, uses.due_of(frame))
-            if slot is None:
-                return False
-        packed = self._packed.get(slot)
-        if packed is None or packed.layout is not layout:
-            packed = self._packed[slot] = PackedFrame(*self._pool.memory(slot), layout)
-        pack(decoded, packed)
-        while len(self._owners) <= slot:
-            self._owners.append(None)
-        self._owners[slot] = uses, frame
-        uses.slots[frame] = slot
-        self._added_since_scan += 1
-        return True
-
-    def release(self, uses: Uses, frames: Sequence[int]) -> None:
-        """Drop those of some frames that are cached."""
-        slots = uses.slots
-        for frame in frames:
-            slot = slots[frame]
-            if slot >= 0:
-                slots[frame] = -1
-                self._owners[slot] = None
-                self._pool.give(slot)
-
-    def has_room(self, frames: int) -> bool:
-        """Return whether so many more frames of the largest size can be cached."""
-        return self._pool.has_room(frames)
-
-    def take_evictions(self) -> int:
-        """Return how many frames were evicted since the last call."""
-        evictions, self._evictions = self._evictions, 0
-        return evictions
-
-    def _take_furthest(self, nbytes: int, due: int) -> int | None:
-        """Return a slot, if need be of a frame that is delivered after `due`."""
-        victims = self._victims.get(nbytes)
-        if not victims or self._added_since_scan >= min(
-            _VICTIMS_PER_SCAN, self._pool.num_slots // 16
-        ):
-            victims = self._victims[nbytes] = self._find_victims(nbytes)
-            self._added_since_scan = 0
-        while victims and victims[0][0] > due:
-            _, slot = victims.popleft()
-            owner = self._owners[slot]
-            # Since the list was made, the slot may have become free or have got another frame.
-            if owner is None or self._pool.slot_bytes(slot) != nbytes:
-                continue
-            uses, frame = owner
-            if frame not in uses.now and uses.due_of(frame) > due:
-                self._evict(uses, frame)
-                break
-        return self._pool.take(nbytes)
-
-    def _find_victims(self, nbytes: int) -> deque[tuple[int, int]]:
-        """Return (due, slot) of the cached frames of a size that are delivered last."""
-        by_clip: dict[Uses, tuple[list[int], list[int]]] = {}
-        for slot, owner in enumerate(self._owners):
-            if owner is not None and self._pool.slot_bytes(slot) == nbytes:
-                frames, slots = by_clip.setdefault(owner[0], ([], []))
-                frames.append(owner[1])
-                slots.append(slot)
-        if not by_clip:
-            self._make_room_for_size(nbytes)
-            return deque()
-        due = np.concatenate([uses.due(np.array(f)) for uses, (f, _) in by_clip.items()])
-        cached = np.concatenate([np.array(slots) for _, slots in by_clip.values()])
-        if len(cached) > _VICTIMS_PER_SCAN:
-            furthest = np.argpartition(due, -_VICTIMS_PER_SCAN)[-_VICTIMS_PER_SCAN:]
-            cached, due = cached[furthest], due[furthest]
-        order = np.argsort(-due, kind="stable")
-        return deque(zip(due[order].tolist(), cached[order].tolist(), strict=True))
-
-    def _make_room_for_size(self, nbytes: int) -> None:
-        """Make slots of a size that has none yet, by evicting a block of frames of another size.
-
-        Nothing is evicted if the batches being built need a frame of that block.
-        """
-        slots = self._pool.slots_in_the_way(nbytes)
-        taken = (self._owners[slot] for slot in slots if slot < len(self._owners))
-        owners = [owner for owner in taken if owner is not None]
-        if not slots or any(frame in uses.now for uses, frame in owners):
-            return
-        for owner in owners:
-            self._evict(*owner)
-        self._pool.recut(slots, nbytes)
-        for slot in slots:
-            self._packed.pop(slot, None)
-
-    def _evict(self, uses: Uses, frame: int) -> None:
-        self._evictions += 1
-        self.release(uses, (frame,))
-
-
-class _CachedFrame(NamedTuple):
-    """A cached frame, and its file and number."""
-
-    packed: PackedFrame
-    key: tuple[str, int]
-
-
-class FileSlots:
-    """The slots of one file's frames, among those of all files."""
-
-    def __init__(self, file: str, slots: dict[tuple[str, int], int]) -> None:
-        self._file = file
-        self._slots = slots
-
-    def __getitem__(self, frame: int) -> int:
-        return self._slots.get((self._file, frame), -1)
-
-    def __setitem__(self, frame: int, slot: int) -> None:
-        self._slots[self._file, frame] = slot
-
-
-class LruFrameCache(FrameCache):
-    """Frames by file and number, at most `budget_bytes`; the least recently used are evicted.
-
-    They stay when their file is closed.
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedFrameLayout:
+    """Where the frames of a selection lie.
 
     Attributes:
-        budget_bytes: The budget.
-        next_slot: The slot of the next frame that is added; slots are not reused.
+        episodes: The selected episodes, ascending.
+        cameras: The names of the cameras.
+        starts: For each episode, the frames of the selected episodes before it; then all frames.
+        sizes: (width, height) of each camera.
+        slot_bytes: Bytes of a frame of each camera; 0 for one that is not cached.
+        has_checksums: Whether frames have checksums, because they lie on a disk.
     """
 
-    def __init__(self, budget_bytes: int) -> None:
-        self.budget_bytes = budget_bytes
-        self.keeps_used = budget_bytes > 0
-        self._slots: dict[tuple[str, int], int] = {}
-        self._frames: LruCache[int, _CachedFrame] = LruCache(
-            budget_bytes,
-            weigh=lambda cached: cached.packed.layout.nbytes,
-            drop=lambda cached: self._slots.pop(cached.key),
-        )
-        self.next_slot = 0
+    episodes: Ints
+    cameras: tuple[str, ...]
+    starts: Ints
+    sizes: tuple[tuple[int, int], ...]
+    slot_bytes: tuple[int, ...]
+    has_checksums: bool = False
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of all cameras, also of those that are not cached."""
+        return len(self.slot_bytes) * self.num_frames
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of the selection."""
+        return int(self.starts[-1])
+
+    @property
+    def cells_bytes(self) -> int:
+        """Bytes of all cells."""
+        return _aligned(2 * self.num_slots)
+
+    @property
+    def checksums_bytes(self) -> int:
+        """Bytes of all checksums, which follow the cells."""
+        return _aligned(4 * self.num_slots) if self.has_checksums else 0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all frames."""
-        return self._frames.weight
+        """Bytes of everything."""
+        frames = self.num_frames * sum(self.slot_bytes)
+        return self.cells_bytes + self.checksums_bytes + frames + _ALIGN_BYTES
 
-    def slots(self, clip: Clip) -> FileSlots:
-        """Return the slots of a file's frames; they change with the cache."""
-        return FileSlots(clip.file.name, self._slots)
+
+class SharedFrameCache(FrameCache):
+    """The shared frames, as one process reads and writes them. For one thread of it.
+
+    The cached frames of a clip have one layout; a frame of another one is not cached.
+    """
+
+    keeps_used = True
+
+    def __init__(self, memory: npt.NDArray[np.uint8], shape: SharedFrameLayout) -> None:
+        self.has_checksums = shape.has_checksums
+        self._memory = memory
+        self._address = memory.ctypes.data
+        self._shape = shape
+        self._num_frames = shape.num_frames
+        self._cells = memory[: 2 * shape.num_slots].view(np.uint16)
+        checksums = memory[shape.cells_bytes :][: 4 * shape.num_slots * shape.has_checksums]
+        self._checksums = checksums.view(np.uint32)
+        self._is_checked = bytearray(len(self._checksums))
+        self._has_warned = False
+        # Where slot 0 would begin if the slots of all cameras had the size of this one's.
+        self._origins: list[int] = []
+        begin = shape.cells_bytes + shape.checksums_bytes
+        for camera, nbytes in enumerate(shape.slot_bytes):
+            self._origins.append(begin - camera * shape.num_frames * nbytes)
+            begin += shape.num_frames * nbytes
+        # Of each open clip: the slot of its frame 0, and the layout of its frames.
+        self._first_slot: dict[Clip, int] = {}
+        self._layouts: dict[Clip, FrameLayout] = {}
+
+    def open(self, uses: Uses) -> None:
+        """Begin to cache frames of a clip; find those that are cached already."""
+        clip = uses.clip
+        first = self._first_slot[clip] = self._slot(clip.camera, clip.episode, clip.first)
+        cells = self._cells[first : first + len(clip)]
+        cached = np.flatnonzero(cells)
+        sound = next((f for f in cached.tolist() if self._is_sound(clip, f, first + f)), None)
+        if sound is not None:
+            width, height = self._shape.sizes[clip.camera]
+            self._layouts[clip] = _layout_of_cell(int(cells[sound]), width, height)
+            for frame in cached[cells[cached] == cells[sound]].tolist():
+                uses.slots[frame] = first + frame
+
+    def close(self, uses: Uses) -> None:
+        """Forget a clip; its frames stay."""
+        self._first_slot.pop(uses.clip, None)
+        self._layouts.pop(uses.clip, None)
 
     def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
-        """Return the frames in some slots; they count as used now."""
-        found = map(self._frames.get, slots)
-        return [cached.packed for cached in found if cached is not None]
+        """Return the frames of a clip in some slots."""
+        memory, address, layout = self._memory, self._address, self._layouts[clip]
+        origin, nbytes = self._origins[clip.camera], self._shape.slot_bytes[clip.camera]
+        return [
+            PackedFrame(memory[(at := origin + slot * nbytes) : at + nbytes], address + at, layout)
+            for slot in slots
+        ]
 
     def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
-        """Cache a frame that is not cached yet; return False if it exceeds the whole budget."""
-        layout = decoded.layout
-        if layout.nbytes > self.budget_bytes:
+        """Cache a frame, unless it has another size or layout than its slot and its clip."""
+        clip, layout, shape = uses.clip, decoded.layout, self._shape
+        if (
+            (layout.width, layout.height) != shape.sizes[clip.camera]
+            or layout.nbytes != shape.slot_bytes[clip.camera]
+            or self._layouts.setdefault(clip, layout) is not layout
+        ):
             return False
-        content = None
-        for oldest in self._frames.evict_for(layout.nbytes):
-            # Reuse the evicted frame's memory: fresh pages would cost more than the copy.
-            if oldest.packed.layout.nbytes == layout.nbytes:
-                content, address, _ = oldest.packed
-        if content is None:
-            content, address = allocate(layout.nbytes)
-        packed = PackedFrame(content, address, layout)
+        slot = self._first_slot[clip] + frame
+        (packed,) = self.packed(clip, (slot,))
         pack(decoded, packed)
-        self._frames.put(self.next_slot, _CachedFrame(packed, (uses.clip.file.name, frame)))
-        uses.slots[frame] = self.next_slot
-        self.next_slot += 1
+        cell = _cell_of_layout(layout)
+        if self.has_checksums:
+            self._checksums[slot] = _checksum(packed.content, slot, cell)
+            self._is_checked[slot] = True
+        self._cells[slot] = cell  # last: from now on, all processes see the frame
+        uses.slots[frame] = slot
         return True
 
-    def release(self, uses: Uses, frames: Sequence[int]) -> None:
-        """Drop those of some frames that are cached."""
+    def drop_damaged(self, uses: Uses, frames: Sequence[int]) -> None:
+        """Drop those of some cached frames whose bytes are damaged."""
         for frame in frames:
-            self._frames.forget(uses.slots[frame])
+            slot = uses.slots[frame]
+            if slot >= 0 and not self._is_sound(uses.clip, frame, slot):
+                uses.slots[frame] = -1
 
-    def take_evictions(self) -> int:
-        """Return how many frames were evicted since the last call."""
-        return self._frames.take_evictions()
+    def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
+        """Return whether all frames [first, stop) of an episode are cached already."""
+        begin = self._slot(camera, episode, 0)
+        return bool(self._cells[begin + first : begin + stop].all())
 
-    def forget_since(self, slot: int) -> None:
-        """Drop the frames that were added when `next_slot` was `slot` or more."""
-        for newer in [number for number in self._frames if number >= slot]:
-            self._frames.forget(newer)
+    def _slot(self, camera: int, episode: int, frame: int) -> int:
+        place = int(np.searchsorted(self._shape.episodes, episode))
+        return camera * self._num_frames + int(self._shape.starts[place]) + frame
 
-    def clear(self) -> None:
-        """Drop all frames."""
-        self._frames.clear()
+    def _is_sound(self, clip: Clip, frame: int, slot: int) -> bool:
+        """Return whether a cached frame is as it was written; if not, clear its cell."""
+        if not self.has_checksums or self._is_checked[slot]:
+            return True
+        cell, nbytes = int(self._cells[slot]), self._shape.slot_bytes[clip.camera]
+        content = self._memory[self._origins[clip.camera] + slot * nbytes :][:nbytes]
+        if _checksum(content, slot, cell) == self._checksums[slot]:
+            self._is_checked[slot] = True
+            return True
+        self._cells[slot] = 0
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "frame_cache_dir: %s, episode %d, frame %d: the cached frame is damaged and is "
+                "decoded again. Check the disk. Other frames are not named.",
+                *(self._shape.cameras[clip.camera], clip.episode, clip.first + frame),
+            )
+        return False
+
+
+def _checksum(content: npt.NDArray[np.uint8], slot: int, cell: int) -> int:
+    """Return a checksum of a frame's bytes, its slot and its cell. Pure.
+
+    It adds up the words that are `_SUMMED_WORDS` apart, which takes a tenth of the time that a
+    CRC-32 of all bytes takes, and returns the CRC-32 of the sums.
+    """
+    words = content.view(np.uint64)
+    whole = len(words) // _SUMMED_WORDS * _SUMMED_WORDS
+    sums = words[:whole].reshape(-1, _SUMMED_WORDS).sum(axis=0)
+    seed = zlib.crc32(slot.to_bytes(8, "little") + cell.to_bytes(2, "little"))
+    return zlib.crc32(words[whole:].tobytes(), zlib.crc32(sums.tobytes(), seed))
+
+
+@functools.cache
+def _cell_of_layout(layout: FrameLayout) -> int:
+    kind = _KINDS.index(layout.kind)
+    return 1 | kind << 1 | (layout.colorspace & 0xFF) << 3 | (layout.color_range & 0xF) << 11
+
+
+def _layout_of_cell(cell: int, width: int, height: int) -> FrameLayout:
+    kind = _KINDS[cell >> 1 & 3]
+    return frame_layout(kind, width, height, cell >> 3 & 0xFF, cell >> 11 & 0xF)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGN_BYTES) * _ALIGN_BYTES

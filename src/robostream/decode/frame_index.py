@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where every frame of a video file lies, when it is shown, and where decoding it must start."""
+"""Where every frame of a video file lies, when it is shown, and where decoding it must start.
+
+Packets are decoded in runs; each run goes to a decoder in one go.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import repeat
 from math import ceil, floor, inf, isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -175,27 +180,72 @@ class FrameIndex:
 
     def config_of(self, frame: int) -> CodecConfig:
         """Return the decoder set-up a frame needs."""
-        gop = int(self.gops_of(np.array([frame]))[0])
-        return self.configs[int(self.start_configs[gop])]
-
-    def gop_of(self, frame: int) -> tuple[int, int]:
-        """Return the frames [first, stop) of the GOP that one frame decodes from."""
-        place = max(bisect_right(self.start_frames, frame), 1)
-        return int(self.start_frames[place - 1]), self._start_frame(place)
-
-    def start_from(self, frame: int) -> int:
-        """Return the first frame, from `frame` on, that begins a GOP; else the number of frames."""
-        return self._start_frame(bisect_left(self.start_frames, frame))
-
-    def _start_frame(self, place: int) -> int:
-        is_there = place < len(self.start_frames)
-        return int(self.start_frames[place]) if is_there else self.num_frames
+        return plan_runs(self, [frame])[0].config
 
     def gops_of(self, frames: Int64s) -> Int64s:
         """Return which start each frame decodes from, as a place in `starts`."""
         # With keys of another type, numpy would convert the whole array for every look-up.
         keys = frames.astype(self.start_frames.dtype)
         return np.maximum(self.start_frames.searchsorted(keys, "right") - 1, 0)
+
+
+class Run(NamedTuple):
+    """Packets [first_packet, stop_packet) of one file, decoded in one go.
+
+    Only frames from `first_frame` on are exact: frames before it depend on packets before the run.
+    """
+
+    first_packet: int
+    stop_packet: int
+    first_frame: int
+    config: CodecConfig
+
+
+def plan_runs(index: FrameIndex, frames: Int64s | Sequence[int]) -> list[Run]:
+    """Return the fewest runs that decode all `frames` (ascending). Pure.
+
+    A GOP is decoded from its start to its last wanted packet; GOPs that touch become one run.
+    """
+    if not len(frames):
+        return []
+    in_order = index.packets is None and len(index.configs) == 1
+    if len(frames) == 1 or (in_order and frames[-1] - frames[0] < len(frames)):
+        # One frame, or frames without a gap, stored in order: by far the most frequent case. It is
+        # done without numpy, which is slow with single numbers.
+        gop = max(bisect_right(index.start_frames, int(frames[0])) - 1, 0)
+        last = int(frames[-1])
+        packet = last if index.packets is None else int(index.packets[last])
+        return [_run_from(index, gop, packet + 1)]
+    frames = np.asarray(frames, np.int64)
+    gops = index.gops_of(frames)
+    stops = index.packets_of(frames) + 1
+    first, config = index.starts[gops], index.start_configs[gops]
+    reached = np.maximum.accumulate(stops)
+    is_separate = (first[1:] > reached[:-1]) | (config[1:] != config[:-1])
+    heads = np.append(0, np.flatnonzero(is_separate) + 1)
+    last_stops = np.maximum.reduceat(stops, heads)
+    return list(map(_run_from, repeat(index), gops[heads].tolist(), last_stops.tolist()))
+
+
+def start_earlier(index: FrameIndex, run: Run) -> Run | None:
+    """Return the run with the GOP before it added; None if that has other settings. Pure."""
+    gop = int(np.searchsorted(index.starts, run.first_packet)) - 1
+    if gop < 0 or index.configs[index.start_configs[gop]] is not run.config:
+        return None
+    return _run_from(index, gop, run.stop_packet)
+
+
+def _run_from(index: FrameIndex, gop: int, stop: int) -> Run:
+    config = index.configs[index.start_configs[gop]]
+    return Run(int(index.starts[gop]), stop, int(index.start_frames[gop]), config)
+
+
+def packet_span(index: FrameIndex, frames: Int64s | Sequence[int]) -> tuple[int, int]:
+    """Return the bytes [start, stop) that hold all packets some frames (ascending) need. Pure."""
+    runs = plan_runs(index, frames)
+    packets = slice(runs[0].first_packet, max(run.stop_packet for run in runs))
+    offsets, sizes = index.byte_offsets[packets], index.sizes[packets]
+    return int(offsets.min()), int((offsets.astype(np.int64) + sizes).max())
 
 
 def compact(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:

@@ -8,6 +8,7 @@ import functools
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import av
@@ -19,6 +20,10 @@ from av.video.reformatter import VideoReformatter
 from robostream.errors import VideoFileError
 
 CPU = "cpu"
+# FFmpeg's vector code may read a little past the end of a frame.
+MARGIN_BYTES = 256
+# Vector instructions are fastest with frames that begin at a multiple of this.
+_ALIGN_BYTES = 64
 PLANAR_8BIT = ("yuv420p", "yuvj420p")
 _GRAY_16BIT = ("gray12le", "gray10le", "gray16le")
 _DEPTH_TYPES = (np.dtype(np.uint16),)
@@ -27,6 +32,9 @@ _LIMITED_RANGE, _FULL_RANGE = 1, 2
 _BT709, _BT601 = 1, 5
 # RGB, BT.709, unspecified, FCC, BT.470BG, BT.601, SMPTE 240M, BT.2020: what FFmpeg converts.
 COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
+
+
+_address, _line_bytes = attrgetter("buffer_ptr"), attrgetter("line_size")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,14 +148,23 @@ def frame_of_arrays(layout: FrameLayout, arrays: Iterable[npt.NDArray[Any]]) -> 
     return DecodedFrame(layout, planes)
 
 
-class PackedFrame(NamedTuple):
-    """A frame in contiguous memory, its planes one after the other without padding.
+class SlotMemory(NamedTuple):
+    """The bytes of a slot, and their address, stored because numpy is slow to give it."""
 
-    Attributes:
-        content: Its bytes.
-        address: Where they begin; stored because numpy is slow to give it.
-        layout: How they lie.
-    """
+    content: npt.NDArray[np.uint8]
+    address: int
+
+
+def allocate(nbytes: int) -> SlotMemory:
+    """Return memory for one frame outside any pool."""
+    memory = np.empty(nbytes + MARGIN_BYTES, np.uint8)
+    address = memory.ctypes.data
+    first = -address % _ALIGN_BYTES
+    return SlotMemory(memory[first : first + nbytes], address + first)
+
+
+class PackedFrame(NamedTuple):
+    """A frame in contiguous memory, its planes one after the other without padding."""
 
     content: npt.NDArray[np.uint8]
     address: int
@@ -181,8 +198,9 @@ class FrameReader:
         )
         if layout.kind == "rgb":
             return frame_of_arrays(layout, self._to_rgb(frame, file))
-        planes = [Plane(p, p.buffer_ptr, p.line_size) for p in frame.planes]
-        return DecodedFrame(layout, tuple(planes))
+        planes = frame.planes
+        where = map(_address, planes), map(_line_bytes, planes)
+        return DecodedFrame(layout, tuple(map(Plane, planes, *where)))
 
     def _to_rgb(self, frame: av.VideoFrame, file: str) -> npt.NDArray[np.uint8]:
         (plane,) = to_format(self._reformatter, frame, "rgb24", file).planes

@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the frame index of a file: from its moov box, or through FFmpeg if that is unusual.
+"""Builds, saves and loads the frame index of a file, so that it is built once per dataset.
 
-Files whose moov box does not tell all (fragmented ones, trimmed ones, codecs not known here) are
-demuxed by FFmpeg once, from the first byte to the last, which is slow but always right.
+It is built from the moov box. Files whose moov box does not tell all (fragmented ones, trimmed
+ones, codecs not known here) are demuxed by FFmpeg once, from the first byte to the last, which is
+slow but always right.
+
+A saved index is a magic word, the digest of what follows, and, compressed, one line of JSON and the
+index's arrays as small differences: about 3 bytes a frame.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import time
+import zlib
+from contextlib import suppress
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import av
@@ -19,14 +30,17 @@ from robostream import config
 from robostream.decode.frame_index import CodecConfig, FrameIndex, Int64s, compact
 from robostream.decode.mp4 import VideoTrack, check_frame_count, read_video_track
 from robostream.errors import VideoFileError
-from robostream.storage import ByteSource, SourceFile
+from robostream.storage import ByteSource, SourceFile, open_private, write_bytes_atomic
 
 _DEMUX_BUFFER_BYTES = 1 << 20
 # A title that is no valid text is no reason to refuse the video. PyAV 19 never does.
 _ANY_ALPHABET: dict[str, Any] = (
     {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 )
+_MAGIC = b"rsindex3"
+_DIGEST_BYTES = 32
 
+_Arrays = dict[str, npt.NDArray[Any]]
 VideoPacket: TypeAlias = "av.Packet[av.VideoStream]"
 
 
@@ -43,7 +57,8 @@ def _demux(source: ByteSource) -> VideoTrack:
     configs: list[CodecConfig] = []
     most = config.most_video_frames()
     try:
-        with _open_container(source) as container:
+        file = SourceFile(source)
+        with av.open(file, "r", buffer_size=_DEMUX_BUFFER_BYTES, **_ANY_ALPHABET) as container:
             stream = _video_stream(container, source)
             time_base = stream.time_base
             for packet in container.demux(stream):
@@ -71,12 +86,6 @@ def _demux(source: ByteSource) -> VideoTrack:
         config_of=table[:, 5],
         configs=tuple(configs),
     )
-
-
-def _open_container(source: ByteSource) -> InputContainer:
-    file = SourceFile(source)
-    container: InputContainer = av.open(file, "r", buffer_size=_DEMUX_BUFFER_BYTES, **_ANY_ALPHABET)
-    return container
 
 
 def _video_stream(container: InputContainer, source: ByteSource) -> av.VideoStream:
@@ -159,3 +168,133 @@ def _starts(
             f"{file}: the codec changes in the middle of a GOP. Re-encode the file."
         )
     return np.flatnonzero(is_start)
+
+
+def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> FrameIndex | None:
+    """Return the index saved for a file.
+
+    Returns None if none was saved, if it was saved for a file of another version or size, or if it
+    is damaged. The caller then makes the index and saves it again. Without a version nothing tells
+    whether a file was replaced, so its index is taken only if it was made since `looked_since_s`.
+
+    Args:
+        folder: Where it would be saved.
+        source: The file.
+        looked_since_s: If somebody compared it with the file since then, the file is not looked at
+            again: it is expected to be the same. So a remote file costs one look per machine and
+            run, and all processes of a run read one version.
+    """
+    path = _path(folder, source.identity)
+    try:
+        # In this order: of an index that is being replaced, the older time is the one to trust.
+        with open(open_private(path, os.O_RDONLY), "rb") as file:
+            looked_s, content = os.fstat(file.fileno()).st_mtime, file.read()
+    except OSError:
+        return None
+    body = content[len(_MAGIC) + _DIGEST_BYTES :]
+    if content[: -len(body) or None] != _MAGIC + hashlib.sha256(body).digest():
+        return None
+    head, arrays = _parse(zlib.decompress(body))
+    if (head["file"], head["identity"]) != (source.name, source.identity):
+        return None
+    if looked_s >= looked_since_s:
+        source.expect(head["bytes"], head["version"])
+    elif not head["version"] or (head["bytes"], head["version"]) != (
+        source.size(),
+        source.version(),
+    ):
+        return None
+    else:
+        _note_look(path)
+    return _unpack(head, arrays)
+
+
+def save_index(folder: Path, index: FrameIndex, source: ByteSource) -> None:
+    """Save the index of a file. Safe with several processes and after a crash."""
+    head, arrays = _pack(index)
+    head |= {"identity": source.identity, "version": source.version()}
+    head["arrays"] = [[name, array.dtype.str, len(array)] for name, array in arrays.items()]
+    parts = [json.dumps(head).encode(), b"\n", *(array.tobytes() for array in arrays.values())]
+    body = zlib.compress(b"".join(parts))
+    content = _MAGIC + hashlib.sha256(body).digest() + body
+    path = _path(folder, source.identity)
+    # Not synced, which would take longer than to build it: its digest shows whether it is complete.
+    write_bytes_atomic(path, content, is_private=True, is_durable=False)
+    _note_look(path)
+
+
+def drop_index(folder: Path, source: ByteSource) -> None:
+    """Delete the index saved for a file, if there is one."""
+    with suppress(OSError):
+        _path(folder, source.identity).unlink()
+
+
+def _note_look(path: Path) -> None:
+    """Note that an index was compared with its file now, by this machine's clock."""
+    with suppress(OSError):  # another user's, or just replaced
+        os.utime(path, times=(time.time(),) * 2, follow_symlinks=False)
+
+
+def _path(folder: Path, identity: str) -> Path:
+    return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.index"
+
+
+def _parse(content: bytes) -> tuple[dict[str, Any], _Arrays]:
+    line, _, rest = content.partition(b"\n")
+    head = json.loads(line)
+    arrays: _Arrays = {}
+    at = 0
+    for name, dtype, count in head["arrays"]:
+        arrays[name] = np.frombuffer(rest, dtype, count, at)
+        at += arrays[name].nbytes
+    return head, arrays
+
+
+def _pack(index: FrameIndex) -> tuple[dict[str, Any], _Arrays]:
+    head = {
+        "file": index.file,
+        "bytes": index.file_bytes,
+        "time_base": [index.time_base.numerator, index.time_base.denominator],
+        "configs": [[c.decoder, c.extradata.hex(), c.width, c.height] for c in index.configs],
+        "in_order": index.packets is None,
+    }
+    ends = np.append(0, (index.byte_offsets.astype(np.int64) + index.sizes)[:-1])
+    numbers = np.arange(index.num_frames)
+    order = numbers if index.packets is None else index.packets
+    arrays = {
+        "sizes": index.sizes,
+        "gaps": index.byte_offsets - ends,
+        "steps": np.diff(index.pts.astype(np.int64), prepend=0),
+        "moves": compact(order - numbers),
+        "starts": compact(np.diff(index.starts, prepend=0)),
+        "start_frames": compact(np.diff(index.start_frames, prepend=0)),
+        "start_configs": index.start_configs,
+    }
+    return head, arrays
+
+
+def _unpack(head: dict[str, Any], arrays: _Arrays) -> FrameIndex:
+    sizes = arrays["sizes"].astype(np.int64)
+    pts = np.cumsum(arrays["steps"])
+    packets = frames = None
+    if not head["in_order"]:
+        packets = arrays["moves"] + np.arange(len(pts))
+        frames = np.full(len(sizes), -1, np.int64)
+        frames[packets] = np.arange(len(pts))
+    return FrameIndex(
+        file=head["file"],
+        file_bytes=head["bytes"],
+        time_base=Fraction(*head["time_base"]),
+        pts=compact(pts),
+        packets=None if packets is None else compact(packets),
+        frames=None if frames is None else compact(frames),
+        byte_offsets=compact(np.cumsum(arrays["gaps"]) + np.cumsum(sizes) - sizes),
+        sizes=compact(sizes),
+        starts=compact(np.cumsum(arrays["starts"])),
+        start_frames=compact(np.cumsum(arrays["start_frames"])),
+        configs=tuple(
+            CodecConfig(decoder, bytes.fromhex(extradata), width, height)
+            for decoder, extradata, width, height in head["configs"]
+        ),
+        start_configs=arrays["start_configs"],
+    )

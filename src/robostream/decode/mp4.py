@@ -229,6 +229,12 @@ def _words(content: memoryview, dtype: str, count: int, at: int) -> npt.NDArray[
     return np.frombuffer(content, dtype, count, at).astype(np.int64)
 
 
+def _rows(box: memoryview, dtype: str, columns: int) -> npt.NDArray[Any]:
+    """Return the rows of a table that follow their number."""
+    (count,) = struct.unpack_from(">I", box, 4)
+    return _words(box, dtype, count * columns, 8).reshape(count, columns)
+
+
 def _sizes(table: dict[bytes, memoryview], file_bytes: int) -> Int64s:
     uniform, count = struct.unpack_from(">II", table[b"stsz"], 4)
     if not uniform:
@@ -240,12 +246,9 @@ def _sizes(table: dict[bytes, memoryview], file_bytes: int) -> Int64s:
 
 def _places(table: dict[bytes, memoryview], sizes: Int64s) -> tuple[Int64s, Int64s]:
     """Return where each sample begins in the file, and its sample entry."""
-    if b"co64" in table:
-        chunks = _words(table[b"co64"], ">u8", struct.unpack_from(">I", table[b"co64"], 4)[0], 8)
-    else:
-        chunks = _words(table[b"stco"], ">u4", struct.unpack_from(">I", table[b"stco"], 4)[0], 8)
-    (count,) = struct.unpack_from(">I", table[b"stsc"], 4)
-    rows = _words(table[b"stsc"], ">u4", count * 3, 8).reshape(count, 3)
+    is_long = b"co64" in table
+    chunks = _rows(table[b"co64" if is_long else b"stco"], ">u8" if is_long else ">u4", 1)[:, 0]
+    rows = _rows(table[b"stsc"], ">u4", 3)
     spans = np.diff(np.append(rows[:, 0] - 1, len(chunks)))
     if np.any(spans < 0) or int(spans.sum()) != len(chunks):
         raise ValueError("the chunk table does not cover the chunks")
@@ -271,9 +274,7 @@ def _presentation_times(table: dict[bytes, memoryview], count: int) -> Int64s:
 
 
 def _run_lengths(box: memoryview, dtype: str, count: int) -> Int64s:
-    (rows,) = struct.unpack_from(">I", box, 4)
-    repeats = _words(box, ">u4", rows * 2, 8)[::2]
-    values = _words(box, dtype, rows * 2, 8)[1::2]
+    repeats, values = _rows(box, ">u4", 2)[:, 0], _rows(box, dtype, 2)[:, 1]
     if int(repeats.sum()) != count:
         raise ValueError(f"a time table covers {int(repeats.sum())} of {count} samples")
     return np.repeat(values, repeats)
@@ -282,8 +283,7 @@ def _run_lengths(box: memoryview, dtype: str, count: int) -> Int64s:
 def _key_flags(table: dict[bytes, memoryview], count: int) -> npt.NDArray[np.bool_]:
     if b"stss" not in table:
         return np.ones(count, bool)
-    (keys,) = struct.unpack_from(">I", table[b"stss"], 4)
-    numbers = _words(table[b"stss"], ">u4", keys, 8)
+    numbers = _rows(table[b"stss"], ">u4", 1)
     if np.any((numbers < 1) | (numbers > count)):
         raise ValueError("a key frame is listed that is no sample")
     flags = np.zeros(count, bool)

@@ -9,7 +9,8 @@ a wanted frame's GOP is still cached from an earlier read, the rest of that GOP.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +21,10 @@ from robostream.config import STRETCH_FRAMES
 from robostream.decode.backends import Backend
 from robostream.decode.clip import Clip, Slots, Uses
 from robostream.decode.decoder import FrameDecoder, raise_missing
-from robostream.decode.frame_cache import LruFrameCache
+from robostream.decode.frame_cache import FrameCache, Pack
 from robostream.decode.frame_index import FrameIndex
-from robostream.decode.frames import DecodedFrame
-from robostream.decode.statistics import DecodeStatistics, Meter
+from robostream.decode.frames import DecodedFrame, PackedFrame, allocate
+from robostream.decode.statistics import Meter
 from robostream.decode.video_files import VideoFiles
 from robostream.storage import ByteSource, LruCache
 
@@ -38,6 +39,93 @@ _REMEMBERED_FILES = 32
 _STRETCHES = 8
 # A GOP is decoded whole only if it takes at most half of the memory.
 _GOPS = 2
+
+
+class FileSlots:
+    """The slots of one file's frames: their numbers if they are cached."""
+
+    def __init__(self, file: str, frames: LruCache[tuple[str, int], PackedFrame]) -> None:
+        self._file = file
+        self._frames = frames
+
+    def __getitem__(self, frame: int) -> int:
+        return frame if (self._file, frame) in self._frames else -1
+
+    def __setitem__(self, frame: int, slot: int) -> None:
+        raise TypeError("a frame's slot is its number")
+
+
+class LruFrameCache(FrameCache):
+    """Frames by file and number, at most `budget_bytes`; the least recently used are evicted.
+
+    They stay when their file is closed.
+    """
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self.keeps_used = budget_bytes > 0
+        self._frames: LruCache[tuple[str, int], PackedFrame] = LruCache(
+            budget_bytes, weigh=lambda packed: packed.layout.nbytes
+        )
+        self._added: list[tuple[str, int]] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all frames."""
+        return self._frames.weight
+
+    def slots(self, clip: Clip) -> FileSlots:
+        """Return the slots of a file's frames; they change with the cache."""
+        return FileSlots(clip.file.name, self._frames)
+
+    def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
+        """Return the frames in some slots; they count as used now."""
+        name = clip.file.name
+        return [packed for slot in slots if (packed := self._frames.get((name, slot)))]
+
+    def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
+        """Cache a frame that is not cached yet; return False if it exceeds the whole budget."""
+        layout = decoded.layout
+        if layout.nbytes > self.budget_bytes:
+            return False
+        memory = None
+        for oldest in self._frames.evict_for(layout.nbytes):
+            # Reuse the evicted frame's memory: fresh pages would cost more than the copy.
+            if oldest.layout.nbytes == layout.nbytes:
+                memory = oldest.content, oldest.address
+        packed = PackedFrame(*(memory or allocate(layout.nbytes)), layout)
+        pack(decoded, packed)
+        key = uses.clip.file.name, frame
+        self._frames.put(key, packed)
+        self._added.append(key)
+        return True
+
+    def release(self, uses: Uses, frames: Sequence[int]) -> None:
+        """Drop those of some frames that are cached."""
+        for frame in frames:
+            self._frames.forget((uses.clip.file.name, frame))
+
+    def take_evictions(self) -> int:
+        """Return how many frames were evicted since the last call."""
+        return self._frames.take_evictions()
+
+    @contextmanager
+    def forget_on_error(self) -> Iterator[None]:
+        """Drop the frames that are added in this block if it fails.
+
+        After an error, the frames before it may have the wrong numbers.
+        """
+        self._added.clear()
+        try:
+            yield
+        except BaseException:
+            for key in self._added:
+                self._frames.forget(key)
+            raise
+
+    def clear(self) -> None:
+        """Drop all frames."""
+        self._frames.clear()
 
 
 class FrameEngine:
@@ -60,8 +148,7 @@ class FrameEngine:
         backend: Backend | None = None,
         index_folder: Path | None = None,
     ) -> None:
-        self.statistics = DecodeStatistics()
-        self._meter = Meter()
+        self.statistics = self._meter = Meter()
         self.files = VideoFiles(
             open_source, max_files=max_files, index_folder=index_folder, meter=self._meter
         )
@@ -145,23 +232,19 @@ class FrameEngine:
     def _decode(self, uses: Uses, out: npt.NDArray[Any], within: tuple[int, int]) -> None:
         """Decode and draw the frames needed now, and cache all frames decoded on the way."""
         chosen = frames_to_decode(uses, within, self._order, self._cache.budget_bytes)
-        left, first_slot = dict(uses.now), self._cache.next_slot
+        left = dict(uses.now)
 
         def deliver(frame: int, decoded: DecodedFrame) -> None:
             self._decoder.draw_decoded(uses.clip, decoded, out[left.pop(frame)])
 
-        try:
+        with self._cache.forget_on_error():
             self._decoder.decode([(uses, chosen)], deliver)
             if left:
                 raise_missing(uses.clip, min(left))
-        except BaseException:
-            # After an error, the frames before it may have the wrong numbers.
-            self._cache.forget_since(first_slot)
-            raise
 
     def _count(self) -> None:
-        self._meter.picture_evictions += self._cache.take_evictions()
-        self.statistics.add(self._meter.take())
+        self._decoder.end_batch()
+        self._meter.flush()
 
 
 class _LastRead(NamedTuple):
@@ -196,28 +279,23 @@ class ReadingOrder:
 def frames_to_decode(
     uses: Uses, within: tuple[int, int], order: ReadingOrder, budget_bytes: int
 ) -> list[int]:
-    """Return the frames to decode, ascending: those needed now, and others besides them.
+    """Return the frames to decode, ascending: those needed now, and others `within` a range.
 
-    Args:
-        uses: Those needed now and not cached, of all frames of a file.
-        within: Only frames of [first, stop) are decoded besides them.
-        order: How files have been read; this read is noted there.
-        budget_bytes: The memory for cached frames.
+    Notes the read in the order of reads.
     """
-    index, name, slots = uses.clip.file.index, uses.clip.file.name, uses.slots
-    wanted, config = sorted(uses.now), index.configs[0]
+    clip, slots, wanted = uses.clip, uses.slots, sorted(uses.now)
+    name, config = clip.file.name, clip.file.index.configs[0]
     # A cached frame takes most memory as RGB.
     capacity = budget_bytes // max(3 * config.width * config.height, 1)
     stretch = capacity // (_STRETCHES * len(wanted))
     is_in_order = order.follows(name, wanted[0])
     chosen = set(wanted)
     for number in wanted:
-        first, stop = index.gop_of(number)
+        first, stop = clip.gop_of(number)
         others: Iterable[int] = ()
         if is_in_order:
-            others = range(
-                number, min(index.start_from(number + STRETCH_FRAMES), number + stretch, within[1])
-            )
+            end = clip.start_from(number + STRETCH_FRAMES)
+            others = range(number, min(end, number + stretch, within[1]))
         elif stop - first <= capacity // _GOPS and slots[first] >= 0:
             others = range(max(first, within[0]), min(stop, within[1]))
         chosen.update(frame for frame in others if slots[frame] < 0)

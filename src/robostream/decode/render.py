@@ -12,12 +12,17 @@ Brightness is scaled by FFmpeg's bilinear filter, which widens when a frame shri
 same on every processor and with every PyAV. Each plane is scaled on its own, so colours need no
 conversion and 4:2:0 stays 4:2:0, unless the new height is odd; then it is drawn as RGB first.
 Depth takes the nearest value: averaging depth values would invent surfaces.
+
+Frames that are drawn on a GPU are delivered as they were decoded: a packed 4:2:0 frame and a label,
+one byte that says how its colours are coded. That is half as long as RGB, and takes no conversion.
+The coefficients with which FFmpeg draws RGB are given here, so that others can draw the same: all
+of its arithmetic is in integers, and follows from the luma weights of the standards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -27,6 +32,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from robostream.decode.ffmpeg import Ffmpeg, PlaneReader, is_proven
 from robostream.decode.frames import (
+    COLORSPACES,
     CPU,
     PLANAR_8BIT,
     DecodedFrame,
@@ -34,12 +40,13 @@ from robostream.decode.frames import (
     PackedFrame,
     frame_layout,
     frame_of_arrays,
+    is_full_range,
     one_thread,
     plane_of,
     to_format,
     unpack,
 )
-from robostream.decode.yuv420 import label_place
+from robostream.errors import VideoFileError
 
 # (height, width), as torch's functions take it.
 Size = tuple[int, int]
@@ -50,6 +57,16 @@ _WHITE = np.float32(255)
 # Flags PyAV has no names for before 18: round accurately, the same on every processor.
 _ACCURATE_RND, _BITEXACT = 1 << 18, 1 << 19
 FILTER = int(Interpolation.BILINEAR) | _ACCURATE_RND | _BITEXACT
+# Keeps frames aligned for vector instructions; the label is the first byte after the planes.
+_LABEL_BYTES = 64
+_FULL = 16
+NUM_LABELS = 2 * _FULL
+
+# Luma weights of red and blue by colour space; those not named are coded as BT.601.
+_BT601 = (0.299, 0.114)
+_WEIGHTS = {1: (0.2126, 0.0722), 4: (0.30, 0.11), 7: (0.212, 0.087), 9: (0.2627, 0.0593)}
+# Coefficients are multiples of 1 / 2^13, for values times 8 that are then shifted by 16 bits.
+_ONE = 1 << 13
 
 
 class Renderer:
@@ -64,7 +81,7 @@ class Renderer:
         self._readers = _Readers(ffmpeg)
         self._scaler = PlaneScaler(flags)
         self._reformatter = VideoReformatter()
-        self._wide: dict[FrameLayout, _WideFrame] = {}
+        self._wide: dict[FrameLayout, tuple[av.VideoFrame, list[Values]]] = {}
         self._colours: dict[FrameLayout, npt.NDArray[np.uint8]] = {}
 
     def draw(self, frame: DecodedFrame, out: Values, *, file: str) -> None:
@@ -135,33 +152,34 @@ class Renderer:
 
     def _draw(self, frame: DecodedFrame, out: Values, file: str) -> None:
         """Draw a frame of any layout: the one place that knows all of them."""
-        if frame.layout.kind == "depth":
+        layout, reader = frame.layout, self._readers[frame.layout]
+        if layout.kind == "depth":
             (out[0],) = frame.arrays()
-        elif frame.layout.kind in PLANAR_8BIT:
-            self._draw_420(frame, out, file)
-        else:
-            _write_planes(frame, out)
-
-    def _draw_420(self, frame: DecodedFrame, out: Values, file: str) -> None:
-        layout = frame.layout
-        reader = self._readers[layout]
-        if reader is None:
-            _write_planes(self._through_pyav(frame, file), out)
+        elif reader is None:
+            if layout.kind in PLANAR_8BIT:
+                frame = self._through_pyav(frame, file)
+            for plane, channel in zip(frame.arrays(), out, strict=True):
+                _write_colours(plane, channel)
         elif out.dtype == np.uint8 and out.flags.c_contiguous:
             reader.write(frame, out)
         else:
             if layout not in self._colours:
                 self._colours[layout] = np.empty(out.shape, np.uint8)
-            colours = self._colours[layout]
-            reader.write(frame, colours)
-            _write_colours(colours, out)
+            reader.write(frame, self._colours[layout])
+            _write_colours(self._colours[layout], out)
 
     def _through_pyav(self, frame: DecodedFrame, file: str) -> DecodedFrame:
-        """Return a 4:2:0 frame as RGB."""
+        """Return a 4:2:0 frame as RGB, by way of a frame wide enough for the fast conversion."""
         layout = frame.layout
         if layout not in self._wide:
-            self._wide[layout] = _WideFrame(layout)
-        wide = self._wide[layout].fill(frame)
+            width = -(-layout.width // _GBRP_WIDTH_MULTIPLE) * _GBRP_WIDTH_MULTIPLE
+            wide = av.VideoFrame(width, layout.height, layout.kind)
+            wide.colorspace, wide.color_range = layout.colorspace, layout.color_range
+            left = DecodedFrame(layout, tuple(map(plane_of, wide.planes)))
+            self._wide[layout] = wide, left.arrays()
+        wide, arrays = self._wide[layout]
+        for mine, plane in zip(arrays, frame.arrays(), strict=True):
+            mine[:] = plane
         green, blue, red = to_format(self._reformatter, wide, "gbrp", file).planes
         colours = frame_layout("rgb", layout.width, layout.height, 0, 0)
         return DecodedFrame(colours, tuple(map(plane_of, (red, green, blue))))
@@ -186,28 +204,6 @@ class _Readers(dict[FrameLayout, PlaneReader | None]):
                 reader = PlaneReader(self._ffmpeg, layout.kind, size, colours)
         self[layout] = reader
         return reader
-
-
-class _WideFrame:
-    """A frame wide enough for FFmpeg's fast conversion; 4:2:0 frames are copied into it."""
-
-    def __init__(self, layout: FrameLayout) -> None:
-        width = -(-layout.width // _GBRP_WIDTH_MULTIPLE) * _GBRP_WIDTH_MULTIPLE
-        self._frame = av.VideoFrame(width, layout.height, layout.kind)
-        self._frame.colorspace = layout.colorspace
-        self._frame.color_range = layout.color_range
-        self._planes = DecodedFrame(layout, tuple(map(plane_of, self._frame.planes))).arrays()
-
-    def fill(self, frame: DecodedFrame) -> av.VideoFrame:
-        """Return the wide frame with `frame` in its left part."""
-        for mine, plane in zip(self._planes, frame.arrays(), strict=True):
-            mine[:] = plane
-        return self._frame
-
-
-def _write_planes(frame: DecodedFrame, out: Values) -> None:
-    for plane, channel in zip(frame.arrays(), out, strict=True):
-        _write_colours(plane, channel)
 
 
 def _write_colours(colours: npt.NDArray[np.uint8], out: Values) -> None:
@@ -262,3 +258,88 @@ def _nearest(values: Values, size: Size) -> Values:
         for new, old in zip(size, values.shape[-2:], strict=True)
     )
     return values[..., rows[:, None], columns]
+
+
+class Drawing(NamedTuple):
+    """How the values of one colour coding become RGB; see device/draw.py."""
+
+    black: int
+    y: int
+    v_red: int
+    u_green: int
+    v_green: int
+    u_blue: int
+
+
+def yuv_bytes(width: int, height: int) -> int:
+    """Return the bytes of a frame and its label. Pure."""
+    return frame_layout("yuv420p", width, height, 0, 0).nbytes + _LABEL_BYTES
+
+
+def label_of(layout: FrameLayout, size: tuple[int, int], file: str) -> int:
+    """Return the label of frames of a layout.
+
+    Raises VideoFileError if they have another (height, width), or cannot be drawn.
+    """
+    layout.check_slot((3, *size), np.uint8, file)
+    if layout.kind not in PLANAR_8BIT:
+        raise VideoFileError(
+            f"{file}: the frames are not 8-bit 4:2:0, as those of this camera's first episode "
+            "are, so they cannot be drawn on the device with them. Choose episodes of one format, "
+            "or leave out `device` and copy batches to it."
+        )
+    if layout.colorspace not in COLORSPACES:
+        raise VideoFileError(
+            f"{file}: colour space {layout.colorspace} cannot be converted to RGB. Re-encode the "
+            "file."
+        )
+    is_full = is_full_range(layout.kind, layout.color_range)
+    return layout.colorspace | (_FULL if is_full else 0)
+
+
+def label_place(frames: Any) -> Any:
+    """Return the labels of frames, arrays or tensors, along the last axis."""
+    return frames[..., -_LABEL_BYTES : 1 - _LABEL_BYTES]
+
+
+def open_yuv(frames: Any, size: tuple[int, int]) -> tuple[Any, Any, Any]:
+    """Return labels (count,), y (count, rows, columns), and u and v (count, 2, rows, columns).
+
+    Of frames (count, bytes), arrays or tensors; copies nothing.
+    """
+    (height, width), count = size, len(frames)
+    rows, columns = (height + 1) // 2, (width + 1) // 2
+    luma, end = height * width, height * width + 2 * rows * columns
+    y = frames[:, :luma].reshape(count, height, width)
+    chroma = frames[:, luma:end].reshape(count, 2, rows, columns)
+    return label_place(frames)[:, 0], y, chroma
+
+
+def write_black_yuv(frames: Any, size: tuple[int, int]) -> None:
+    """Write black frames along the last axis of an array."""
+    height, width = size
+    frames[...] = 128  # no colour
+    frames[..., : height * width] = 0
+    label_place(frames)[...] = _FULL | 1  # full range, in which 0 is black
+
+
+def drawing_of(label: int) -> Drawing:
+    """Return the coefficients with which FFmpeg draws frames of a label. Pure."""
+    red, blue = _WEIGHTS.get(label % _FULL, _BT601)
+    green = 1 - red - blue
+    colours = (
+        2 * (1 - red),
+        -2 * (1 - blue) * blue / green,
+        -2 * (1 - red) * red / green,
+        2 * (1 - blue),
+    )
+    # FFmpeg begins with the numbers of limited range, in 16 bits, also for full range.
+    limited = [round(colour * 255 / 224 * (1 << 16)) for colour in colours]
+    if label >= _FULL:
+        return Drawing(0, _ONE, *(_rounded(int(number * 224 / 255)) for number in limited))
+    return Drawing(16 * 8, _rounded((1 << 16) * 255 // 219), *map(_rounded, limited))
+
+
+def _rounded(number: int) -> int:
+    """Return a number of 16 binary places, rounded to 13."""
+    return (number * _ONE + (1 << 15)) >> 16

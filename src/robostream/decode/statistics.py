@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 import numpy as np
@@ -15,7 +15,10 @@ from robostream.storage import TRAFFIC
 
 @dataclass(slots=True)
 class Meter:
-    """Counts and seconds since the last `take`. For one thread; `VideoFiles` locks its counts."""
+    """Counts and seconds since the last `flush`. For one thread; `VideoFiles` locks its counts.
+
+    `row` has all counts before that, in the order of `COUNTERS`; other processes may read it.
+    """
 
     images_delivered: int = 0
     images_decoded: int = 0
@@ -29,38 +32,28 @@ class Meter:
     file_misses: int = 0
     file_evictions: int = 0
     busy_s: float = 0.0
+    row: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(len(COUNTERS)))
 
     @property
     def elsewhere_s(self) -> float:
         """Seconds spent on anything but decoding."""
         return self.fetch_s + self.convert_s + self.copy_s
 
-    def take(self) -> tuple[float, ...]:
-        """Return all counts in the order of `COUNTERS`, and set them to 0."""
-        taken: tuple[float, ...] = _all_counts(self)
+    def flush(self, traffic: Sequence[float] = ()) -> None:
+        """Add all counts, and those of requests, to the row; set them to 0."""
+        amounts = *_all_counts(self), *traffic
+        self.row[: len(amounts)] += amounts
         for name in _METERED:
             setattr(self, name, 0)
-        return taken
-
-
-_METERED: tuple[str, ...] = Meter.__slots__
-_all_counts = attrgetter(*_METERED)
-COUNTERS = (*_METERED, *TRAFFIC)
-
-
-class DecodeStatistics:
-    """The counters of one process, in a row of memory that others may read."""
-
-    def __init__(self, row: npt.NDArray[np.float64] | None = None) -> None:
-        self._row = np.zeros(len(COUNTERS)) if row is None else row
-
-    def add(self, amounts: Sequence[float]) -> None:
-        """Add to the counters, in the order of `COUNTERS`."""
-        self._row[: len(amounts)] += amounts
 
     def summary(self) -> dict[str, float]:
-        """Return all counters by name, and their rates."""
-        return summarise(self._row)
+        """Return the counters of the row by name, and their rates."""
+        return summarise(self.row)
+
+
+_METERED: tuple[str, ...] = Meter.__slots__[:-1]
+_all_counts = attrgetter(*_METERED)
+COUNTERS: tuple[str, ...] = (*_METERED, *TRAFFIC)
 
 
 def summarise(row: npt.NDArray[np.float64]) -> dict[str, float]:

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from robostream.decode.frame_index import FrameIndex
-from robostream.decode.index_cache import drop_index, load_index, save_index
-from robostream.decode.indexing import build_index
+from robostream.decode.indexing import build_index, drop_index, load_index, save_index
 from robostream.decode.statistics import Meter
 from robostream.errors import (
     DamagedFileError,
@@ -34,18 +33,15 @@ _unwritable: set[Path] = set()
 class VideoSource:
     """The bytes of a video file. Missing files and bytes raise VideoFileError.
 
-    An episode can be quarantined for that. A network that is down says nothing about the video.
-
-    Args:
-        source: The bytes.
-        meter: Counts the time that reads take, if given.
+    An episode can be quarantined for that. A network that is down says nothing about the video. A
+    meter, if given, counts the time that reads take.
     """
 
     def __init__(self, source: ByteSource, meter: Meter | None = None) -> None:
         self.name = source.name
         self.identity = source.identity
         self._source = source
-        self._meter = meter
+        self._meter = meter or Meter()
 
     def size(self) -> int:
         """Return the number of bytes in the file."""
@@ -69,8 +65,7 @@ class VideoSource:
         except (MissingFileError, DamagedFileError) as error:
             raise VideoFileError(str(error)) from error
         finally:
-            if self._meter is not None:
-                self._meter.fetch_s += time.perf_counter() - began
+            self._meter.fetch_s += time.perf_counter() - began
 
     def fetch_start(self) -> None:
         """Fetch the start of a file that is likely small."""
@@ -79,8 +74,10 @@ class VideoSource:
 
     def ensure_cached(self, start: int, stop: int) -> None:
         """Copy the bytes [start, stop) to the local cache."""
+        began = time.perf_counter()
         with _as_video_error():
             self._source.ensure_cached(start, stop)
+        self._meter.fetch_s += time.perf_counter() - began
 
     def prefetch(self, start: int, stop: int, next_use: float) -> None:
         """Keep the bytes [start, stop) in the local cache until `release`."""

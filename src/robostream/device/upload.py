@@ -264,9 +264,7 @@ class CudaUpload(CpuUpload):
 class PinnedSlots:
     """Page-locks slots before their first copy: only from such memory do copies run asynchronously.
 
-    Args:
-        slots: The slots.
-        settle: Waits until no copy reads from them.
+    `settle` waits until no copy reads from them.
     """
 
     def __init__(self, slots: BatchSlots, settle: Callable[[], object]) -> None:
