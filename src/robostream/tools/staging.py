@@ -17,8 +17,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import av
+
 from robostream.errors import RobostreamError, WriteError
 from robostream.storage import parse_repo_url, redact, sync_to_disk
+from robostream.write import describe_free_space, move_durably
 
 # Linux: let a new file share the blocks of another until one of them is written to (Btrfs, XFS).
 _FICLONE = 0x40049409
@@ -152,6 +155,29 @@ def _check_record(file: int, record: Mapping[str, Any], staging: Path) -> None:
         )
     os.pwrite(file, wanted.encode(), 0)
     os.fsync(file)
+
+
+@contextmanager
+def new_file(target: Path) -> Iterator[Path]:
+    """Yield a path to write to; the file becomes `target` if the block ends without an error.
+
+    Raises WriteError if the disk or an encoder fails.
+    """
+    part = target.with_name(f"{target.name}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        move_durably(part, target)
+    except (OSError, av.FFmpegError) as error:
+        if isinstance(error, RobostreamError):
+            raise
+        raise WriteError(
+            f"{target}: cannot be written: {error}. {describe_free_space(target.parent)} Finished "
+            "files are kept: run the same command again to continue with the others."
+        ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def copy_cheaply(source: Path, target: Path, *, link: bool) -> str:

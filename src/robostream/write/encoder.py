@@ -38,7 +38,7 @@ from robostream.write.encoder_options import (
     normal_thread_priority,
 )
 from robostream.write.frames import Pixels
-from robostream.write.staging import video_path
+from robostream.write.staging import part_path
 
 # The most frames by which a codec may store a frame ahead of one that is shown earlier.
 _MAX_REORDER_FRAMES = 16
@@ -61,19 +61,20 @@ class VideoSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedVideo:
-    """A finished video of one episode.
+class EpisodeFile:
+    """The rows, or a camera's video, of one episode.
 
     Attributes:
+        num_frames: Its rows, or the frames of the video, which may be more.
         reorder_frames: Most frames stored ahead of one that is shown earlier.
-        parameters: A digest of the codec parameters; videos with equal ones can share a file.
+        parameters: A digest of its schema or codec; files with equal ones can be joined.
     """
 
     path: Path
-    num_frames: int
     size_bytes: int
-    reorder_frames: int
-    parameters: str
+    num_frames: int
+    reorder_frames: int = 0
+    parameters: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class CameraResult:
     """One camera's part of an episode: statistics, and a video or named, encoded images."""
 
     stats: FeatureStats
-    video: EncodedVideo | None
+    video: EpisodeFile | None
     images: list[tuple[str, bytes]]
 
 
@@ -117,7 +118,7 @@ class VideoEncoder:
         with normal_thread_priority():  # the first frame opens the encoder
             self._mux(frame)
 
-    def finish(self) -> EncodedVideo:
+    def finish(self) -> EpisodeFile:
         """Flush the codec, close the file and return the video."""
         self._mux(None)
         self._container.close()
@@ -127,14 +128,10 @@ class VideoEncoder:
                 f"{self._path.name}: the encoder {self._spec.options.codec} returned "
                 f"{len(self._stored)} frames for {self._num_frames} images. {_CURE}"
             )
-        parameters = self._stream.codec_context.extradata or b""
-        return EncodedVideo(
-            path=self._path,
-            num_frames=self._num_frames,
-            size_bytes=self._path.stat().st_size,
-            reorder_frames=max(index - frame for index, frame in enumerate(self._stored)),
-            parameters=hashlib.blake2b(parameters, digest_size=8).hexdigest(),
-        )
+        reorder_frames = max(index - frame for index, frame in enumerate(self._stored))
+        parameters = digest(self._stream.codec_context.extradata or b"")
+        size_bytes = self._path.stat().st_size
+        return EpisodeFile(self._path, size_bytes, self._num_frames, reorder_frames, parameters)
 
     def abandon(self) -> None:
         """Close the file without finishing it."""
@@ -182,7 +179,7 @@ class CameraEncoder:
             depth = options.depth_encoder
             chosen = (depth.video, depth.coding) if is_depth(entry) else (options.encoder, None)
             spec = VideoSpec(width, height, frame_rate(info.fps), *chosen)
-            self._video = VideoEncoder(video_path(folder, key), spec)
+            self._video = VideoEncoder(part_path(folder, key), spec)
         self._scratch = folder / f"{key}.scratch"
         self._summaries = self._scratch.open("wb")
         self._images: list[tuple[str, bytes]] = []
@@ -217,6 +214,11 @@ class CameraEncoder:
         del every
         self._scratch.unlink()
         return self._summary.stats(sampled)
+
+
+def digest(parameters: bytes) -> str:
+    """Return the digest by which `EpisodeFile` compares parameters. Pure."""
+    return hashlib.blake2b(parameters, digest_size=8).hexdigest()
 
 
 def frame_rate(fps: float) -> Fraction:

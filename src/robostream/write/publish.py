@@ -13,6 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from robostream.meta import (
 )
 from robostream.storage import sync_to_disk
 from robostream.write.encoder import frame_rate
-from robostream.write.join import plan_joins, run_join
+from robostream.write.join import plan_joins, run_join, saved_part
 from robostream.write.rows import PARQUET_OPTIONS
 from robostream.write.saved_episodes import (
     MB,
@@ -72,8 +73,8 @@ def publish_saved(staging: StagingFolder) -> None:
         remove_folder(staging.ready)
         _remove_saved(staging)
         return
-    for job in plan_joins(episodes):
-        run_join(job, staging, meta.info)
+    for job in plan_joins(episodes, meta.info, partial(saved_part, staging)):
+        run_join(job, staging)
     _write_metadata(staging, meta, episodes)
     remove_folder(staging.temp)
     os.rename(staging.ready, staging.publish)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from robostream.errors import WriteError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, as_lists, column_stats
 from robostream.write.encoder import frame_rate
 from robostream.write.frames import text_fault
-from robostream.write.join import JoinJob, iter_packets, plan_joins, undo_join
+from robostream.write.join import iter_packets, plan_joins, saved_part, undo_join
 from robostream.write.rows import read_rows, write_rows
 from robostream.write.saved_episodes import (
     CameraInfo,
@@ -35,7 +36,7 @@ from robostream.write.saved_episodes import (
     read_record,
     replace_record,
 )
-from robostream.write.staging import StagingFolder, move_durably, rows_path, video_path
+from robostream.write.staging import StagingFolder, move_durably, part_path
 
 
 def exclude_damaged(staging: StagingFolder) -> None:
@@ -70,10 +71,10 @@ def find_damage(folder: Path, staging: StagingFolder, info: DatasetInfo) -> str 
             return f"task: {fault}"
     if set(record.videos) != set(info.video_keys):
         return f"want a video of each of {info.video_keys}, found {list(record.videos)}"
-    for job in plan_joins([record]):
-        if (staging.ready / job.relative_path(info)).exists():
+    for job in plan_joins([record], info, partial(saved_part, staging)):
+        if (staging.ready / job.path).exists():
             continue
-        (path,) = job.parts(staging)
+        path = job.parts[0].path
         if not path.exists():
             return f"{path.name}: the file is missing"
         is_rows = job.camera is None
@@ -125,23 +126,19 @@ def _undo_joins(
         if isinstance(record, StagedEpisode):
             records.append(record)
             continue
-        parts = [rows_path(folder), *(video_path(folder, key) for key in info.video_keys)]
+        parts = [part_path(folder, key) for key in (None, *info.video_keys)]
         if staging.ready.exists() and not all(part.exists() for part in parts):
             raise WriteError(
                 f"{folder}: its episode.json cannot be read, and the episode's rows or videos are "
                 "already joined with those of other episodes, so they cannot be separated. Bring "
                 "episode.json back from a copy, then resume again."
             )
-    for job in plan_joins(records):
-        if (staging.ready / job.relative_path(info)).exists() and _is_affected(job, damaged):
-            undo_join(job, staging, info)
-
-
-def _is_affected(job: JoinJob, damaged: set[int]) -> bool:
-    numbers = [episode.saved_as for episode in job.episodes]
-    if job.camera is None:
-        return max(numbers) >= min(damaged)
-    return not damaged.isdisjoint(numbers)
+    for job in plan_joins(records, info, partial(saved_part, staging)):
+        is_renumbered = job.camera is None and max(job.episodes) >= min(damaged)
+        if (staging.ready / job.path).exists() and (
+            is_renumbered or not damaged.isdisjoint(job.episodes)
+        ):
+            undo_join(job, staging)
 
 
 def _merge_camera_info(records: Iterable[StagedEpisode | str]) -> CameraInfo:
@@ -200,7 +197,7 @@ def _rewrite_counters(
     staging: StagingFolder, episode: StagedEpisode, tasks: Sequence[str]
 ) -> Mapping[str, Any]:
     """Replace the columns of an episode's rows that depend on its number, and return them."""
-    path = rows_path(staging.episode(episode.saved_as))
+    path = part_path(staging.episode(episode.saved_as), None)
     table = read_rows(path)
     old_numbers = table["task_index"].to_pylist()
     # The record lists the episode's tasks in the order in which they appear in its rows.

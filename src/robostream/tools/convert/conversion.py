@@ -5,21 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from robostream import arguments, config
 from robostream.errors import SelectionError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
-from robostream.progress import Progress
-from robostream.tools.child_processes import run_in_children
-from robostream.tools.convert.files import FileJob, make_file, plan_jobs
+from robostream.tools.child_processes import run_jobs
+from robostream.tools.convert.files import make_file
 from robostream.tools.convert.sources import (
-    EpisodeFile,
     SourceEpisode,
     inspect_episode,
     list_episodes,
-    place_files,
+    place_episodes,
+    plan_files,
     warn_of_losses,
 )
 from robostream.tools.convert.tables import converted_info, write_tables
@@ -30,7 +30,7 @@ from robostream.tools.staging import (
     staging_folder,
     visible_files,
 )
-from robostream.write import row_schema
+from robostream.write import EpisodeFile, JoinJob, row_schema
 
 # Episodes that a child inspects at a time.
 _INSPECTED_AT_A_TIME = 64
@@ -113,10 +113,11 @@ def convert_dataset(
         episodes = list_episodes(meta, source)
         inspected = _inspect(episodes, info, jobs)
         warn_of_losses(meta, episodes[0])
-        placed = place_files(inspected, info)
-        todo = plan_jobs(placed, staging, info)
+        placed = place_episodes(meta, inspected, info)
+        todo = plan_files(placed, inspected, info)
         _remove_unplanned(todo, staging)
-        kept = sum(_run(make_file, todo, jobs, "convert", sum(job.num_frames for job in todo)))
+        frames = sum(job.num_frames for job in todo)
+        kept = sum(_run(partial(make_file, staging, info), todo, jobs, "convert", frames))
         write_tables(meta, placed, info, staging)
         others = _copy_others(source, episodes, staging)
     return ConvertReport(
@@ -160,26 +161,14 @@ def _run(
     label: str,
     frames: int,
 ) -> list[Any]:
-    """Return the results of all jobs, with a progress bar; one alone needs no child process."""
-    processes = min(processes, len(jobs))
-    with Progress(label, frames, "frames") as progress:
-        if processes == 1:
-            return [function(job, progress.update) for job in jobs]
-        return list(
-            run_in_children(
-                function,
-                jobs,
-                processes=processes,
-                per_child=1,
-                ahead=len(jobs),
-                on_message=progress.update,
-            )
-        )
+    """Return the results of all jobs; one process alone needs no child."""
+    processes = 0 if min(processes, len(jobs)) == 1 else processes
+    return run_jobs(function, jobs, processes=processes, label=label, frames=frames)
 
 
-def _remove_unplanned(jobs: Sequence[FileJob], staging: Path) -> None:
+def _remove_unplanned(jobs: Sequence[JoinJob], staging: Path) -> None:
     """Remove files of an interrupted run that the copy, as its source is now, does not have."""
-    planned = {job.target for job in jobs}
+    planned = {staging / job.path for job in jobs}
     for path in staging.rglob("*"):
         if path.is_file() and path not in planned:
             path.unlink()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,11 @@ from robostream.meta import (
     tasks_to_arrow,
 )
 from robostream.storage import FileOpener, sync_to_disk, write_bytes_atomic
-from robostream.tools.convert.sources import PlacedFile, sound_blocks
+from robostream.tools.convert.sources import sound_blocks
 from robostream.write import (
     PARQUET_OPTIONS,
     FilePlace,
     StagedEpisode,
-    StagedVideo,
     episode_row,
     episode_table_files,
 )
@@ -66,12 +65,12 @@ def converted_info(
 
 def write_tables(
     meta: LeRobotDatasetMetadata,
-    placed: Sequence[Mapping[str | None, PlacedFile]],
+    episodes: Sequence[StagedEpisode],
     info: DatasetInfo,
     staging: Path,
 ) -> None:
     """Write the files of meta/ of the copy."""
-    table = _episode_table(meta, placed, info)
+    table = pa.Table.from_pylist([episode_row(episode, info) for episode in episodes])
     stats = _stats_table(meta)
     if stats is not None:
         columns = [*table.columns, *stats.columns]
@@ -81,40 +80,9 @@ def write_tables(
     _write_parquet(tasks_to_arrow(list(meta.tasks)), staging / config.TASKS_PATH)
     if meta.stats is not None:
         lists = {name: as_lists(entry) for name, entry in meta.stats.items()}
-        _write_text(json.dumps(lists, indent=4, ensure_ascii=False), staging / config.STATS_PATH)
-    _write_text(info.to_json(), staging / config.INFO_PATH)
-
-
-def _episode_table(
-    meta: LeRobotDatasetMetadata,
-    placed: Sequence[Mapping[str | None, PlacedFile]],
-    info: DatasetInfo,
-) -> pa.Table:
-    """Return the episode table without statistics."""
-    starts, lengths = meta.episodes["dataset_from_index"], meta.episodes["length"]
-    tasks = meta.episodes["tasks"]
-    rows = [
-        episode_row(
-            StagedEpisode(
-                saved_as=number,
-                episode_index=number,
-                start_frame=int(starts[number]),
-                num_frames=int(lengths[number]),
-                tasks=tasks[number],
-                data=files[None].place,
-                videos={key: _video(file) for key, file in files.items() if key is not None},
-                stats={},
-                camera_info={},
-            ),
-            info,
-        )
-        for number, files in enumerate(placed)
-    ]
-    return pa.Table.from_pylist(rows)
-
-
-def _video(file: PlacedFile) -> StagedVideo:
-    return StagedVideo(file.place, file.part.start_frame, file.part.reorder_frames)
+        text = json.dumps(lists, indent=4, ensure_ascii=False)
+        write_bytes_atomic(staging / config.STATS_PATH, text.encode())
+    write_bytes_atomic(staging / config.INFO_PATH, info.to_json().encode())
 
 
 def _stats_table(meta: LeRobotDatasetMetadata) -> pa.Table | None:
@@ -167,7 +135,3 @@ def _write_parquet(table: pa.Table, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, target, **PARQUET_OPTIONS)
     sync_to_disk(target)
-
-
-def _write_text(text: str, target: Path) -> None:
-    write_bytes_atomic(target, text.encode())

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import faulthandler
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,20 +17,14 @@ from av.container import OutputContainer
 from av.video.frame import PictureType
 
 from robostream import config
-from robostream.byte_sizes import format_bytes
 from robostream.errors import WriteError
 from robostream.tools.recode.frames import To420, VideoFrames, check_copy, gamut_tags
-from robostream.write import (
-    VideoEncoderConfig,
-    ffmpeg_options,
-    move_durably,
-    normal_thread_priority,
-)
+from robostream.tools.staging import new_file
+from robostream.write import VideoEncoderConfig, ffmpeg_options, normal_thread_priority
 
 # The largest crf of each codec, which is the lowest quality.
 _MOST_CRF = {"h264": 51, "hevc": 51, "libsvtav1": 63}
 CODECS = tuple(_MOST_CRF)
-_RESUME = "Finished files are kept: run the same command again to continue with the others."
 # Longer than any encoder takes for one frame, or to flush at the end.
 _STALL_S = 5 * config.ENCODER_STALL_S
 
@@ -92,7 +85,6 @@ def encode_video(job: VideoJob, on_frame: Callable[[], None]) -> None:
         VideoFileError: The source is damaged.
         WriteError: The encoder or the disk fails.
     """
-    part = job.target.with_name(f"{job.target.name}.part")
     frames = VideoFrames(job.source)
     clock = frames.index.time_base.denominator
     # The track and its edit list use the clock of the source, so all times stay exact.
@@ -101,20 +93,11 @@ def encode_video(job: VideoJob, on_frame: Callable[[], None]) -> None:
         "video_track_timescale": str(clock),
         "movie_timescale": str(clock),
     }
-    try:
-        job.target.parent.mkdir(parents=True, exist_ok=True)
-        with av.open(str(part), "w", format="mp4", options=options) as output:
-            _encode(job, frames, output, on_frame)
-        move_durably(part, job.target)
-    except (OSError, av.FFmpegError) as error:
-        if isinstance(error, WriteError):
-            raise
-        raise WriteError(
-            f"{job.target}: cannot be written: {error}. The disk has "
-            f"{format_bytes(shutil.disk_usage(job.target.parent).free)} left. {_RESUME}"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
+    with (
+        new_file(job.target) as part,
+        av.open(str(part), "w", format="mp4", options=options) as output,
+    ):
+        _encode(job, frames, output, on_frame)
 
 
 def _encode(
