@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.tools.synth.arm import Floats
-from robostream.tools.synth.camera import Camera, Plane
-from robostream.tools.synth.layers import flat
+from robostream.tools.synth.camera import Camera, Plane, flat
 from robostream.tools.synth.script import RandomStream, generator_of
 
 TEXELS = 1024
