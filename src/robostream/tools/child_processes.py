@@ -95,19 +95,21 @@ def run_jobs(
     processes: int,
     label: str,
     frames: int,
+    may_run_here: bool = True,
 ) -> list[Result]:
     """Return the results of all jobs, which send how many frames they have done to a progress bar.
 
-    With `processes` of 0, they run in this process.
+    With `may_run_here`, one process alone is this one.
     """
+    processes = min(processes, len(jobs))
     with Progress(label, frames, "frames") as progress:
-        if processes == 0:
+        if may_run_here and processes == 1:
             return [function(job, progress.update) for job in jobs]
         return list(
             run_in_children(
                 function,
                 jobs,
-                processes=min(processes, len(jobs)),
+                processes=processes,
                 per_child=1,
                 ahead=len(jobs),
                 on_message=progress.update,

@@ -18,7 +18,14 @@ push.py             uploads a finished dataset to the Hub, with its card
 repair.py           excludes damaged saved episodes, so that the others can be published
 """
 
-from robostream.write.encoder import EpisodeFile, digest, frame_rate, video_info
+from robostream.write.encoder import (
+    EpisodeFile,
+    add_stream,
+    digest,
+    encode_frame,
+    frame_rate,
+    video_info,
+)
 from robostream.write.encoder_options import (
     DepthEncoderConfig,
     RecordingOptions,
@@ -36,7 +43,12 @@ from robostream.write.join import (
     plan_joins,
     split_videos,
 )
-from robostream.write.publish import episode_row, episode_table_files
+from robostream.write.publish import (
+    episode_row,
+    episode_table_files,
+    metadata_files,
+    write_metadata_file,
+)
 from robostream.write.push import push_dataset
 from robostream.write.rows import PARQUET_OPTIONS, join_rows, read_rows, row_schema
 from robostream.write.saved_episodes import FilePlace, FileTotals, StagedEpisode, place_files
@@ -57,11 +69,13 @@ __all__ = [
     "StagedEpisode",
     "VideoEncoderConfig",
     "VideoPart",
+    "add_stream",
     "check_encoder",
     "create_writer",
     "describe_free_space",
     "digest",
     "encode_episode",
+    "encode_frame",
     "episode_row",
     "episode_table_files",
     "ffmpeg_options",
@@ -69,6 +83,7 @@ __all__ = [
     "iter_packets",
     "join_rows",
     "join_videos",
+    "metadata_files",
     "move_durably",
     "normal_thread_priority",
     "place_files",
@@ -79,4 +94,5 @@ __all__ = [
     "row_schema",
     "split_videos",
     "video_info",
+    "write_metadata_file",
 ]

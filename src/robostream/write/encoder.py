@@ -13,6 +13,7 @@ from typing import Any
 
 import av
 import numpy as np
+from av.container import OutputContainer
 from av.video.reformatter import VideoReformatter
 from PIL import Image
 
@@ -90,21 +91,14 @@ class VideoEncoder:
     """An MP4 that grows frame by frame; frame k is shown at exactly k / fps."""
 
     def __init__(self, path: Path, spec: VideoSpec) -> None:
-        config.quiet_encoders()
         self._path = path
         self._spec = spec
         self._reformatter = VideoReformatter()
         self._num_frames = 0
         self._stored: list[int] = []  # the frame numbers in stored order
         self._container = av.open(str(path), "w", format="mp4")
-        stream = self._container.add_stream(
-            spec.options.codec, spec.rate, options=ffmpeg_options(spec.options)
-        )
-        assert isinstance(stream, av.VideoStream)
-        self._stream = stream
-        self._stream.width, self._stream.height = spec.width, spec.height
-        self._stream.pix_fmt = spec.options.pix_fmt
-        self._stream.codec_context.time_base = 1 / spec.rate
+        size = spec.width, spec.height
+        self._stream = add_stream(self._container, spec.options, spec.rate, size)
 
     def add(self, image: Pixels) -> None:
         """Encode the next image: uint8 HWC, or HW depth as uint16 (mm) or float32 (m)."""
@@ -112,11 +106,7 @@ class VideoEncoder:
         frame.pts = self._num_frames
         frame.time_base = 1 / self._spec.rate
         self._num_frames += 1
-        if self._num_frames > 1:
-            self._mux(frame)
-            return
-        with normal_thread_priority():  # the first frame opens the encoder
-            self._mux(frame)
+        self._mux(frame)
 
     def finish(self) -> EpisodeFile:
         """Flush the codec, close the file and return the video."""
@@ -148,7 +138,7 @@ class VideoEncoder:
         return self._reformatter.reformat(frame, format=pix_fmt, **one_thread())
 
     def _mux(self, frame: av.VideoFrame | None) -> None:
-        for packet in self._stream.encode(frame):
+        for packet in encode_frame(self._stream, frame):
             if packet.pts is None:
                 raise WriteError(
                     f"{self._path.name}: the encoder {self._spec.options.codec} returned a frame "
@@ -214,6 +204,29 @@ class CameraEncoder:
         del every
         self._scratch.unlink()
         return self._summary.stats(sampled)
+
+
+def add_stream(
+    container: OutputContainer, options: VideoEncoderConfig, rate: Fraction, size: tuple[int, int]
+) -> av.VideoStream:
+    """Add an encoder for images of this width and height to an open file."""
+    config.quiet_encoders()
+    stream = container.add_stream(options.codec, rate, options=ffmpeg_options(options))
+    assert isinstance(stream, av.VideoStream)
+    stream.width, stream.height = size
+    stream.pix_fmt = options.pix_fmt
+    stream.codec_context.time_base = 1 / rate
+    return stream
+
+
+def encode_frame(
+    stream: av.VideoStream, frame: av.VideoFrame | None
+) -> list[av.Packet[av.VideoStream]]:
+    """Return the packets that are finished after this frame; None flushes the encoder."""
+    # The first frame opens the encoder.
+    is_open = frame is None or stream.codec_context.is_open
+    with contextlib.nullcontext() if is_open else normal_thread_priority():
+        return stream.encode(frame)
 
 
 def digest(parameters: bytes) -> str:

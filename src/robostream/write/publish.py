@@ -6,13 +6,14 @@ If the writer is killed at any point, the next writer continues from there.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -64,9 +65,6 @@ def finish_publishing(staging: StagingFolder) -> None:
 def publish_saved(staging: StagingFolder) -> None:
     """Bring every saved episode into the dataset, after finishing an interrupted publication."""
     finish_publishing(staging)
-    if not staging.episodes():
-        remove_folder(staging.ready)
-        return
     meta = LeRobotDatasetMetadata(staging.root.name, root=staging.root)
     episodes = load_staged(staging, first=meta.total_episodes)
     if not episodes:
@@ -88,23 +86,48 @@ def _write_metadata(
     # A failed attempt may have split the episode table into files differently, if the size limits
     # in info.json have changed since.
     remove_folder(staging.ready / "meta")
-    for path, table in _episode_files(meta, episodes):
-        _write(staging, path, table)
     tasks = add_tasks(list(meta.tasks), [task for episode in episodes for task in episode.tasks])
-    _write(staging, config.TASKS_PATH, tasks_to_arrow(tasks))
+    stats = None
     if meta.stats is not None or meta.total_episodes == 0:
-        stats = _extended_stats(meta.stats or {}, episodes)
+        extended = _extended_stats(meta.stats or {}, episodes)
         # In the order of the features, so that the file does not depend on how often it was
         # extended.
-        names = [*(name for name in meta.features if name in stats), *stats]
-        lists = {name: as_lists(stats[name]) for name in names}
-        _write(staging, config.STATS_PATH, json.dumps(lists, indent=4, ensure_ascii=False))
+        names = [*(name for name in meta.features if name in extended), *extended]
+        stats = {name: extended[name] for name in names}
     else:
         logger.warning(
             "%s: there is no stats.json to add the new episodes to, so none is written", meta.root
         )
     info = _extended_info(meta.info, episodes, total_tasks=len(tasks))
-    _write(staging, config.INFO_PATH, info.to_json())
+    tables = _episode_files(meta, episodes)
+    for path, content in metadata_files(info, tables, tasks, stats).items():
+        target = staging.ready / path
+        temp = staging.temp_path(target)
+        write_metadata_file(content, temp)
+        move_durably(temp, target)
+
+
+def metadata_files(
+    info: DatasetInfo,
+    episode_table: Iterable[tuple[str, pa.Table]],
+    tasks: Sequence[str],
+    stats: Stats | None,
+) -> dict[str, pa.Table | str]:
+    """Return the content of each file of meta/. Pure."""
+    files: dict[str, pa.Table | str] = dict(episode_table)
+    files[config.TASKS_PATH] = tasks_to_arrow(tasks)
+    if stats is not None:
+        lists = {name: as_lists(entry) for name, entry in stats.items()}
+        files[config.STATS_PATH] = json.dumps(lists, indent=4, ensure_ascii=False)
+    return files | {config.INFO_PATH: info.to_json()}
+
+
+def write_metadata_file(content: pa.Table | str, path: Path) -> None:
+    """Write a file of meta/."""
+    if isinstance(content, str):
+        path.write_text(content, encoding="utf-8")
+    else:
+        pq.write_table(content, path, **PARQUET_OPTIONS)
 
 
 def _episode_files(
@@ -171,22 +194,18 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     Another recorder may have written fewer statistics, or columns of its own. Values that have no
     column there are left out, and columns that only that recorder can fill are null.
     """
-    columns = [_conform_column(table, field) for field in schema]
-    return pa.table(columns, schema=schema.remove_metadata())
-
-
-def _conform_column(table: pa.Table, field: pa.Field) -> Any:
-    if field.name in table.column_names:
-        try:
-            return table.column(field.name).cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            logger.warning(
-                "the episode table stores %s as %s, which cannot hold the values of the new "
-                "episodes; their cells stay empty",
-                field.name,
-                field.type,
-            )
-    return pa.nulls(table.num_rows, field.type)
+    columns = {field.name: pa.nulls(table.num_rows, field.type) for field in schema}
+    for field in schema:
+        with contextlib.suppress(KeyError):
+            try:
+                columns[field.name] = table.column(field.name).cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                logger.warning(
+                    "the episode table stores %s as %s, which cannot hold the values of the new "
+                    "episodes; their cells stay empty",
+                    *(field.name, field.type),
+                )
+    return pa.table(list(columns.values()), schema=schema.remove_metadata())
 
 
 def _extended_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:
@@ -228,16 +247,6 @@ def _extended_info(
         total_tasks=total_tasks,
         splits={"train": f"0:{total}"},
     )
-
-
-def _write(staging: StagingFolder, relative: str, content: pa.Table | str) -> None:
-    target = staging.ready / relative
-    temp = staging.temp_path(target)
-    if isinstance(content, str):
-        temp.write_text(content, encoding="utf-8")
-    else:
-        pq.write_table(content, temp, **PARQUET_OPTIONS)
-    move_durably(temp, target)
 
 
 def _move_into_dataset(staging: StagingFolder) -> None:

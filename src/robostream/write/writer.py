@@ -283,15 +283,13 @@ class DatasetWriter:
         return found
 
     def _require_recording(self) -> None:
-        if self._state == "finalizing":
-            raise ModeError(
-                f"{self.root}: finalize() has failed, so this writer cannot record any more. Call "
-                "finalize() again, then resume the dataset to add episodes."
-            )
-        if self._state == "closed":
-            raise ModeError(
-                f"{self.root}: this writer is closed. To add episodes, resume the dataset."
-            )
+        reasons = {
+            "finalizing": "finalize() has failed, so this writer cannot record any more. Call "
+            "finalize() again, then resume the dataset to add episodes.",
+            "closed": "this writer is closed. To add episodes, resume the dataset.",
+        }
+        if reason := reasons.get(self._state):
+            raise ModeError(f"{self.root}: {reason}")
 
 
 @contextlib.contextmanager

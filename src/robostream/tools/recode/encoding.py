@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import faulthandler
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -20,7 +19,7 @@ from robostream import config
 from robostream.errors import WriteError
 from robostream.tools.recode.frames import To420, VideoFrames, check_copy, gamut_tags
 from robostream.tools.staging import new_file
-from robostream.write import VideoEncoderConfig, ffmpeg_options, normal_thread_priority
+from robostream.write import VideoEncoderConfig, add_stream, encode_frame
 
 # The largest crf of each codec, which is the lowest quality.
 _MOST_CRF = {"h264": 51, "hevc": 51, "libsvtav1": 63}
@@ -124,14 +123,8 @@ def _encode(
 
 
 def _add_stream(output: OutputContainer, first: av.VideoFrame, job: VideoJob) -> av.VideoStream:
-    config.quiet_encoders()
-    options = ffmpeg_options(job.options)
-    stream = output.add_stream(job.options.codec, job.rate, options=options)
-    assert isinstance(stream, av.VideoStream)
-    stream.width, stream.height = first.width, first.height
-    stream.pix_fmt = job.options.pix_fmt
+    stream = add_stream(output, job.options, job.rate, (first.width, first.height))
     context = stream.codec_context
-    context.time_base = 1 / job.rate
     context.colorspace, context.color_range = first.colorspace, first.color_range
     context.color_primaries, context.color_trc = gamut_tags(first)
     return stream
@@ -153,12 +146,9 @@ def _packets(
         frame.pts, frame.time_base = number, 1 / rate
         # A decoded frame keeps the type it was stored as, which would force the encoder's choice.
         frame.pict_type = PictureType.NONE
-        # The first frame opens the encoder.
-        with nullcontext() if number else normal_thread_priority():
-            packets = stream.encode(frame)
-        yield from packets
+        yield from encode_frame(stream, frame)
         on_frame()
-    yield from stream.encode(None)
+    yield from encode_frame(stream, None)
 
 
 def _disorder(job: VideoJob, found: str) -> str:

@@ -104,7 +104,15 @@ def recode_dataset(
         ]
         kept = sum(job.target.exists() for job in todo)
         frames = sum(video.num_frames for video in videos)
-        psnrs_db = run_jobs(encode_and_check, todo, processes=jobs, label="recode", frames=frames)
+        # Not in this process: one whose encoder stalls ends.
+        psnrs_db = run_jobs(
+            encode_and_check,
+            todo,
+            processes=jobs,
+            label="recode",
+            frames=frames,
+            may_run_here=False,
+        )
         same = Counter(_copy(source, staging, name, link=link) for name in others)
         _write_info(videos, meta, source, staging, spec)
     return RecodeReport(

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Synthetic episodes of a robot arm at a table, drawn with numpy alone.
 
-spec.py       SynthSpec: the options of a dataset, and the frames of each of its episodes
-recording.py  make_dataset: episodes recorded as a LeRobot v3.0 dataset, by several processes
+recording.py  SynthSpec and make_dataset: its episodes recorded by several processes
 script.py     EpisodeScript: the objects, the task and every movement of one episode
 arm.py        the arm's geometry: joint angles to points in space, and back
 camera.py     pinhole cameras
