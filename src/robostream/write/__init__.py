@@ -31,7 +31,6 @@ from robostream.write.encoder_options import (
     RecordingOptions,
     VideoEncoderConfig,
     check_encoder,
-    ffmpeg_options,
     normal_thread_priority,
 )
 from robostream.write.episode_buffer import RecordedEpisode, encode_episode
@@ -50,7 +49,7 @@ from robostream.write.publish import (
     write_metadata_file,
 )
 from robostream.write.push import push_dataset
-from robostream.write.rows import PARQUET_OPTIONS, join_rows, read_rows, row_schema
+from robostream.write.rows import PARQUET_OPTIONS, read_rows, row_schema
 from robostream.write.saved_episodes import FilePlace, FileTotals, StagedEpisode, place_files
 from robostream.write.staging import move_durably
 from robostream.write.start import create_writer, resume_writer
@@ -78,10 +77,8 @@ __all__ = [
     "encode_frame",
     "episode_row",
     "episode_table_files",
-    "ffmpeg_options",
     "frame_rate",
     "iter_packets",
-    "join_rows",
     "join_videos",
     "metadata_files",
     "move_durably",

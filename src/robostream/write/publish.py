@@ -134,7 +134,12 @@ def _episode_files(
     meta: LeRobotDatasetMetadata, episodes: Sequence[StagedEpisode]
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield the new files of the episode table; existing files never change."""
-    existing = _existing_files(Path(meta.root))
+    # Found by name, because not every recorder fills the columns meta/episodes/*_index.
+    existing = {
+        FilePlace(int(match[1]), int(match[2])): path
+        for path in (Path(meta.root) / "meta/episodes").glob("*/*.parquet")
+        if (match := _TABLE_FILE.search(path.as_posix()))
+    }
     place = max(existing).after(meta.chunks_size) if existing else FilePlace(0, 0)
     schema = pq.read_schema(existing[min(existing)]) if existing else None
     table = pa.Table.from_pylist([episode_row(episode, meta.info) for episode in episodes])
@@ -155,15 +160,6 @@ def episode_table_files(
         path = config.EPISODES_PATH.format(chunk_index=place.chunk, file_index=place.file)
         yield path, part
         place = place.after(info.chunks_size)
-
-
-def _existing_files(root: Path) -> dict[FilePlace, Path]:
-    # Found by name, because not every recorder fills the columns meta/episodes/*_index.
-    found = {}
-    for path in (root / "meta/episodes").glob("*/*.parquet"):
-        if match := _TABLE_FILE.search(path.as_posix()):
-            found[FilePlace(int(match[1]), int(match[2]))] = path
-    return found
 
 
 def episode_row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
@@ -271,18 +267,14 @@ def _remove_saved(staging: StagingFolder) -> None:
         if damage is None:
             remove_folder(folder)
         else:
-            kept = _move_to(staging.bad_episodes, folder)
+            make_folder(staging.bad_episodes)
+            names = (folder.name if k == 1 else f"{folder.name}-{k}" for k in count(1))
+            paths = (staging.bad_episodes / name for name in names)
+            kept = next(path for path in paths if not path.exists())
+            os.rename(folder, kept)
+            sync_to_disk(kept.parent)
             logger.warning(
                 "%s: the saved episode %d is damaged, so it is not part of the dataset, and each "
                 "saved episode after it has moved up by one. It is kept in %s. The damage: %s",
                 *(staging.root, number, kept, damage),
             )
-
-
-def _move_to(parent: Path, folder: Path) -> Path:
-    make_folder(parent)
-    names = (folder.name if k == 1 else f"{folder.name}-{k}" for k in count(1))
-    target = next(parent / name for name in names if not (parent / name).exists())
-    os.rename(folder, target)
-    sync_to_disk(parent)
-    return target

@@ -52,11 +52,11 @@ class FilePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedVideo:
-    """Where one camera's video of a saved episode goes.
+class StagedPart:
+    """Where the rows, or a camera's video, of an episode go.
 
     Attributes:
-        place: The MP4 it becomes part of.
+        place: The file they become part of.
         start_frame: Frames of earlier episodes in that file.
         reorder_frames: Most frames stored ahead of one that is shown earlier.
     """
@@ -86,7 +86,7 @@ class StagedEpisode:
     num_frames: int
     tasks: list[str]
     data: FilePlace
-    videos: dict[str, StagedVideo]
+    videos: dict[str, StagedPart]
     stats: dict[str, dict[str, Any]]
     camera_info: CameraInfo
 
@@ -135,13 +135,13 @@ def place_files(
     info: DatasetInfo,
     *,
     guess_rows: bool = False,
-) -> tuple[dict[str | None, FileTotals], dict[str | None, StagedVideo]]:
+) -> tuple[dict[str | None, FileTotals], dict[str | None, StagedPart]]:
     """Return the files that an episode's rows and videos go to, including them, and where. Pure.
 
     The rows have the key None. With `guess_rows`, their size is estimated from earlier episodes.
     """
     totals: dict[str | None, FileTotals] = {}
-    places: dict[str | None, StagedVideo] = {}
+    places: dict[str | None, StagedPart] = {}
     for key, last in current.items():
         file, is_rows = files[key], key is None
         is_guess = is_rows and guess_rows
@@ -152,7 +152,7 @@ def place_files(
             chunks_size=info.chunks_size,
         )
         start_frame = totals[key].num_frames - file.num_frames
-        places[key] = StagedVideo(totals[key].place, start_frame, file.reorder_frames)
+        places[key] = StagedPart(totals[key].place, start_frame, file.reorder_frames)
     return totals, places
 
 
@@ -303,7 +303,7 @@ def mark_damaged(folder: Path, reason: str) -> None:
 
 def _parse_record(data: dict[str, Any]) -> StagedEpisode:
     videos = {
-        key: StagedVideo(**{**video, "place": FilePlace(**video["place"])})
+        key: StagedPart(**{**video, "place": FilePlace(**video["place"])})
         for key, video in data["videos"].items()
     }
     places = {"data": FilePlace(**data["data"]), "videos": videos}

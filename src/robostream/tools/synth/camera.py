@@ -92,13 +92,8 @@ class Camera:
 
         The last coordinate is positive for pixels below the horizon.
         """
-        centre = np.array(
-            [
-                [1 / self.focal_px, 0.0, -self.width / 2 / self.focal_px],
-                [0.0, 1 / self.focal_px, -self.height / 2 / self.focal_px],
-                [0.0, 0.0, 1.0],
-            ]
-        )
+        f, across, down = self.focal_px, self.width / 2, self.height / 2
+        centre = np.array([[1 / f, 0.0, -across / f], [0.0, 1 / f, -down / f], [0.0, 0.0, 1.0]])
         direction = self.axes.T @ centre
         x, y, z = self.eye
         # eye - z / direction_z * direction, times -direction_z
@@ -111,8 +106,7 @@ def fixed_camera(mount: Mount, *, shift: Floats, width: int, height: int) -> Cam
     eye = np.array(mount.eye) + shift
     ahead = _unit(np.subtract(mount.target, mount.eye))
     right = _unit(np.cross(ahead, np.array([0.0, 0.0, 1.0])))
-    axes = np.stack([right, np.cross(ahead, right), ahead])
-    return Camera(eye, axes, _focal_px(mount.view_deg, width, height), width, height)
+    return _open_camera(eye, ahead, right, mount.view_deg, width, height)
 
 
 def wrist_camera(pose: ArmPose, *, width: int, height: int) -> Camera:
@@ -120,10 +114,7 @@ def wrist_camera(pose: ArmPose, *, width: int, height: int) -> Camera:
     normal = np.cross(pose.approach, pose.closing)
     eye = pose.wrist + 0.035 * pose.approach + 0.062 * normal
     ahead = _unit(pose.tip + 0.03 * normal + 0.02 * pose.approach - eye)
-    right = -pose.closing
-    down = np.cross(ahead, right)
-    axes = np.stack([right, down, ahead])
-    return Camera(eye, axes, _focal_px(WRIST_VIEW_DEG, width, height), width, height)
+    return _open_camera(eye, ahead, -pose.closing, WRIST_VIEW_DEG, width, height)
 
 
 def cast_down(points: Floats) -> Floats:
@@ -134,9 +125,13 @@ def cast_down(points: Floats) -> Floats:
     return np.asarray(ground)
 
 
-def _focal_px(view_deg: float, width: int, height: int) -> float:
-    """Return the focal length that spans the view over the shorter side of the image."""
-    return min(width, height) / (2 * math.tan(math.radians(view_deg) / 2))
+def _open_camera(
+    eye: Floats, ahead: Floats, right: Floats, view_deg: float, width: int, height: int
+) -> Camera:
+    """Return a camera whose field of view spans the shorter side of the image."""
+    focal_px = min(width, height) / (2 * math.tan(math.radians(view_deg) / 2))
+    axes = np.stack([right, np.cross(ahead, right), ahead])
+    return Camera(eye, axes, focal_px, width, height)
 
 
 def _unit(vector: Floats) -> Floats:
