@@ -6,7 +6,6 @@ If the writer is killed at any point, the next writer continues from there.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import json
@@ -190,18 +189,20 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     Another recorder may have written fewer statistics, or columns of its own. Values that have no
     column there are left out, and columns that only that recorder can fill are null.
     """
-    columns = {field.name: pa.nulls(table.num_rows, field.type) for field in schema}
+    columns = []
     for field in schema:
-        with contextlib.suppress(KeyError):
+        column = pa.nulls(table.num_rows, field.type)
+        if field.name in table.column_names:
             try:
-                columns[field.name] = table.column(field.name).cast(field.type)
+                column = table.column(field.name).cast(field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 logger.warning(
                     "the episode table stores %s as %s, which cannot hold the values of the new "
                     "episodes; their cells stay empty",
                     *(field.name, field.type),
                 )
-    return pa.table(list(columns.values()), schema=schema.remove_metadata())
+        columns.append(column)
+    return pa.table(columns, schema=schema.remove_metadata())
 
 
 def _extended_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ import pyarrow as pa
 
 from robostream.errors import WriteError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, as_lists, column_stats
-from robostream.write.encoder import frame_rate
 from robostream.write.frames import text_fault
 from robostream.write.join import iter_packets, plan_joins, saved_part, undo_join
 from robostream.write.rows import read_rows, write_rows
@@ -57,11 +57,12 @@ def exclude_damaged(staging: StagingFolder) -> None:
         _undo_joins(staging, meta.info, unmarked, damaged=set(found))
     for number, damage in found.items():
         mark_damaged(folders[number], damage)
-    if damaged := marked | set(found):
+    if damaged := sorted(marked | set(found)):
         # Facts about cameras that the other episodes may not repeat.
         known: CameraInfo = {}
-        for record in (records[number] for number in sorted(damaged)):
-            for key, entry in {} if isinstance(record, str) else record.camera_info.items():
+        for record in (records[number] for number in damaged):
+            infos = record.camera_info if isinstance(record, StagedEpisode) else {}
+            for key, entry in infos.items():
                 known[key] = {**known.get(key, {}), **entry}
         _renumber(staging, meta, known)
 
@@ -88,8 +89,9 @@ def find_damage(
         path = job.parts[0].path
         if not path.exists():
             return f"{path.name}: the file is missing"
-        damage_of = _rows_damage if job.camera is None else _video_damage
-        if damage := damage_of(path, record, info):
+        is_rows = job.camera is None
+        damage = _rows_damage(path, record) if is_rows else _video_damage(path, record, job.rate)
+        if damage is not None:
             return f"{path.name}: {damage}"
     return None
 
@@ -101,7 +103,7 @@ def _read_record(folder: Path) -> StagedEpisode | str:
         return str(error)
 
 
-def _rows_damage(path: Path, record: StagedEpisode, _: DatasetInfo) -> str | None:
+def _rows_damage(path: Path, record: StagedEpisode) -> str | None:
     try:
         table = read_rows(path)
         num_tasks = len(table["task_index"].unique())
@@ -116,9 +118,9 @@ def _rows_damage(path: Path, record: StagedEpisode, _: DatasetInfo) -> str | Non
     return None
 
 
-def _video_damage(path: Path, record: StagedEpisode, info: DatasetInfo) -> str | None:
+def _video_damage(path: Path, record: StagedEpisode, rate: Fraction) -> str | None:
     try:
-        num_frames = sum(1 for _ in iter_packets(path, frame_rate(info.fps)))
+        num_frames = sum(1 for _ in iter_packets(path, rate))
     except (av.InvalidDataError, av.EOFError, IndexError, WriteError) as error:
         return f"not a complete MP4: {error}"
     if num_frames != record.num_frames:
