@@ -20,7 +20,7 @@ from robostream.assemble.images import decode_plain_png
 from robostream.bench.results import machine, read_figures
 from robostream.bench.tables import RESULTS, Publication, Table
 from robostream.tools import SynthSpec
-from robostream.tools.synth.spec import frames_of, image_key, script_of
+from robostream.tools.synth.recording import frames_of, image_key, script_of
 
 SIZES = ((256, 256), (640, 480))
 IMAGES, ROUNDS = 8, 9

@@ -25,7 +25,7 @@ from robostream.decode import DecodedFrame, FrameReader, Renderer, load_ffmpeg
 from robostream.decode.frames import convert
 from robostream.decode.render import FILTER
 from robostream.tools import SynthSpec
-from robostream.tools.synth.spec import frames_of, image_key, script_of
+from robostream.tools.synth.recording import frames_of, image_key, script_of
 
 SOURCES = ((256, 256), (640, 480), (1280, 720))
 TARGET = (224, 224)

@@ -14,7 +14,7 @@ import pytest
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, encode_depth
 from robostream.write import VideoEncoderConfig
-from robostream.write.encoder import EncodedVideo, VideoEncoder, VideoSpec, frame_rate
+from robostream.write.encoder import EpisodeFile, VideoEncoder, VideoSpec, frame_rate
 from robostream.write.join import VideoPart, join_videos, split_videos
 from tests.write.recording import HEIGHT, WIDTH, decode, number_in, numbered_image
 
@@ -26,14 +26,14 @@ CODECS: list[dict[str, Any]] = [
 ]
 
 
-def encode(path: Path, images: list[np.ndarray], spec: VideoSpec) -> EncodedVideo:
+def encode(path: Path, images: list[np.ndarray], spec: VideoSpec) -> EpisodeFile:
     encoder = VideoEncoder(path, spec)
     for image in images:
         encoder.add(image)
     return encoder.finish()
 
 
-def as_parts(videos: list[EncodedVideo]) -> list[VideoPart]:
+def as_parts(videos: list[EpisodeFile]) -> list[VideoPart]:
     starts = np.cumsum([0, *(video.num_frames for video in videos)])
     return [
         VideoPart(video.path, int(start), video.num_frames, video.reorder_frames)

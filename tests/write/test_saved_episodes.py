@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import groupby, pairwise
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from robostream.write import EpisodeFile
 from robostream.write.saved_episodes import MB, FilePlace, FileTotals
 
 EPISODES = st.lists(st.tuples(st.integers(1, 500), st.integers(1, 5_000)), min_size=1, max_size=40)
@@ -17,14 +19,8 @@ def video_files(sizes: list[int], parameters: list[str], limit: float) -> list[F
     current = FileTotals(FilePlace(0, 0))
     files = []
     for size, kind in zip(sizes, parameters, strict=True):
-        current = current.with_episode(
-            size,
-            1,
-            expected_bytes=size,
-            limit_mb=limit / MB,
-            chunks_size=3,
-            parameters=kind,
-        )
+        file = EpisodeFile(Path("video.mp4"), size, 1, parameters=kind)
+        current = current.with_file(file, expected_bytes=size, limit_mb=limit / MB, chunks_size=3)
         files.append(current)
     return files
 
@@ -66,9 +62,8 @@ def test_rows_roll_over_by_the_size_the_episode_is_guessed_to_have(
     current = FileTotals(FilePlace(0, 0))
     for frames, size in episodes:
         estimate = current.estimate_bytes(frames)
-        after = current.with_episode(
-            size, frames, expected_bytes=estimate, limit_mb=limit / MB, chunks_size=3
-        )
+        file = EpisodeFile(Path("rows.parquet"), size, frames)
+        after = current.with_file(file, expected_bytes=estimate, limit_mb=limit / MB, chunks_size=3)
         size_now, frames_now = current.size_bytes, current.num_frames
         full = frames_now > 0 and size_now + size_now / frames_now * frames >= limit
 

@@ -14,7 +14,7 @@ from robostream import config
 from robostream.byte_sizes import format_bytes
 from robostream.cli.arguments import add_json, print_result
 from robostream.loader import share_of_cores, usable_memory
-from robostream.tools import check_gpu, check_software
+from robostream.tools import check_gpu, describe_software
 
 EXAMPLES = """\
   robostream env            paste what it prints into an issue report
@@ -40,23 +40,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the machine, the software and the settings."""
     found = describe_environment(os.environ)
-    lines = [f"{name:<20} {value}" for name, value in _flatten(found)]
+    lines = [f"{name:<20} {_flatten(value)}" for name, value in found.items()]
     print_result(args, found, "\n".join(lines))
     return 0
 
 
 def describe_environment(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return what decides how robostream behaves here; holds no credentials."""
-    software, gpu = check_software(_OPTIONAL), check_gpu()
+    gpu = check_gpu()
     home = config.cache_home()
     existing = next(path for path in (home, *home.parents) if path.exists())
     return {
-        **software.packages,
-        "torchcodec": software.torchcodec,
-        "python": software.python,
-        "platform": software.platform,
-        "ffmpeg": software.ffmpeg,
-        "decoders": {codec: name or "missing" for codec, name in software.decoders.items()},
+        **describe_software(_OPTIONAL),
         "cores": share_of_cores(1),
         "memory": f"{format_bytes(usable_memory())} available",
         "gpus": list(gpu.cards),
@@ -71,12 +66,7 @@ def describe_environment(variables: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _flatten(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows = []
-    for name, value in found.items():
-        if isinstance(value, Mapping):
-            value = ", ".join(f"{key}={entry}" for key, entry in value.items()) or "none"
-        elif isinstance(value, list):
-            value = ", ".join(value) or "none"
-        rows.append((name, str(value)))
-    return rows
+def _flatten(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = [f"{key}={entry}" for key, entry in value.items()]
+    return (", ".join(value) or "none") if isinstance(value, list) else str(value)

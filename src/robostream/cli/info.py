@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from robostream.byte_sizes import format_bytes
 from robostream.cli.arguments import add_dataset, add_json, positive, terminal_table
@@ -72,61 +75,49 @@ def _as_text(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
         for key, entry in meta.features.items()
     ]
     parts = [
-        terminal_table(("what", "value"), _summary(meta)),
+        terminal_table(("what", "value"), list(_summary(meta))),
         terminal_table(("feature", "dtype", "shape", "names"), features),
     ]
     if meta.camera_keys:
-        rows = [_camera_row(key, _camera(meta.features[key])) for key in meta.camera_keys]
+        rows = [(key, *_camera_cells(meta.features[key])) for key in meta.camera_keys]
         parts.append(terminal_table(_CAMERA_HEADER, rows))
     if shown_episodes and len(meta.episodes):
         parts.append(terminal_table(_EPISODE_HEADER, _episode_rows(meta, shown_episodes)))
     return "\n\n".join(parts)
 
 
-def _summary(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
-    info = meta.info
+def _summary(meta: LeRobotDatasetMetadata) -> Iterator[_Row]:
+    info, tasks = meta.info, meta.tasks.index
+    yield "dataset", meta.url_root
+    if meta.revision:
+        yield "revision", meta.revision
+    yield "version", info.codebase_version
+    yield "robot", info.robot_type or "not recorded"
+    yield "episodes", _format_lengths(meta.episodes["length"]) if len(meta.episodes) else "0"
+    yield "frames", f"{info.total_frames:,} at {info.fps} fps"
+    yield "duration", _format_time(info.total_frames / info.fps)
+    yield "tasks", f"{len(tasks):,}"
+    yield from (("", f"{number}: {text}") for number, text in enumerate(tasks[:_SHOWN]))
+    if len(tasks) > _SHOWN:
+        yield "", f"... {len(tasks) - _SHOWN:,} more"
     described = [key for key in info.features if key in (meta.stats or {})]
-    episodes = "0"
-    if len(meta.episodes):
-        lengths = meta.episodes["length"]
-        shortest, longest = lengths.min(), lengths.max()
-        spread = f"{shortest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
-        episodes = f"{len(lengths):,}, of {spread} frames each"
-    return [
-        ("dataset", meta.url_root),
-        *([("revision", meta.revision)] if meta.revision else []),
-        ("version", info.codebase_version),
-        ("robot", info.robot_type or "not recorded"),
-        ("episodes", episodes),
-        ("frames", f"{info.total_frames:,} at {info.fps} fps"),
-        ("duration", _format_time(info.total_frames / info.fps)),
-        ("tasks", f"{len(meta.tasks):,}"),
-        *_task_rows(meta),
-        ("statistics", f"for {len(described)} of {len(info.features)} features"),
-        *_file_rows(meta),
-        ("fingerprint", meta.fingerprint),
-    ]
-
-
-def _task_rows(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
-    rows = [("", f"{number}: {text}") for number, text in enumerate(meta.tasks.index[:_SHOWN])]
-    hidden = len(meta.tasks) - len(rows)
-    return [*rows, ("", f"... {hidden:,} more")] if hidden else rows
-
-
-def _file_rows(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
-    rows = []
+    yield "statistics", f"for {len(described)} of {len(info.features)} features"
     if files := _files(meta):
         size = files["size_bytes"]
         here = "some are missing here" if size is None else format_bytes(size)
-        rows.append(("files", f"{files['parquet']:,} Parquet, {files['mp4']:,} MP4; {here}"))
+        yield "files", f"{files['parquet']:,} Parquet, {files['mp4']:,} MP4; {here}"
     limits = f"{meta.data_files_size_in_mb} MB of rows, {meta.video_files_size_in_mb} MB of video"
-    if meta.info.is_v2:
-        limits = "every episode"
-    rows.append(("new file at", f"{limits}; {meta.chunks_size:,} files per chunk"))
+    limits = "every episode" if info.is_v2 else limits
+    yield "new file at", f"{limits}; {meta.chunks_size:,} files per chunk"
     if is_being_recorded(meta.root):
-        rows.append(("recording", "not finished; resume and finalize() it to see all episodes"))
-    return rows
+        yield "recording", "not finished; resume and finalize() it to see all episodes"
+    yield "fingerprint", meta.fingerprint
+
+
+def _format_lengths(lengths: npt.NDArray[np.int64]) -> str:
+    shortest, longest = lengths.min(), lengths.max()
+    spread = f"{shortest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+    return f"{len(lengths):,}, of {spread} frames each"
 
 
 def _files(meta: LeRobotDatasetMetadata) -> dict[str, int | None] | None:
@@ -159,12 +150,13 @@ def _camera(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _camera_row(key: str, camera: Mapping[str, Any]) -> Sequence[str]:
+def _camera_cells(entry: Mapping[str, Any]) -> Sequence[str]:
+    camera = _camera(entry)
     kind = f"depth in {camera['depth_unit'] or 'unknown unit'}" if camera["is_depth"] else "colour"
     size = f"{camera['width']}x{camera['height']}"
     codec, pixels, crf = (_or_dash(camera[name]) for name in ("codec", "pix_fmt", "crf"))
     key_frame = "-" if camera["g"] is None else f"every {camera['g']}"
-    return (key, kind, camera["dtype"], size, codec, pixels, key_frame, crf)
+    return (kind, camera["dtype"], size, codec, pixels, key_frame, crf)
 
 
 def _episode_rows(meta: LeRobotDatasetMetadata, count: int) -> Sequence[Sequence[object]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
 
 from robostream.cli.arguments import (
@@ -21,15 +20,7 @@ from robostream.cli.arguments import (
     terminal_table,
 )
 from robostream.errors import WriteError
-from robostream.plan import (
-    Cut,
-    EpochPlan,
-    PlanState,
-    StepReceipt,
-    capture_state,
-    step_receipts,
-    steps_left,
-)
+from robostream.plan import StepReceipt, capture_state, step_receipts, steps_left
 from robostream.progress import track
 from robostream.tools import Comparison, compare_order_logs, format_line, write_order_log
 
@@ -63,16 +54,26 @@ def run(args: argparse.Namespace) -> int:
         print_result(args, comparison, _describe(comparison, *args.compare))
         return 1 if comparison.fork else 0
     meta, plan, cut = open_plan(args)
-    receipts = _receipts(plan, cut, args.epochs)
+    epochs = range(plan.epoch, plan.epoch + args.epochs)
+    receipts = chain.from_iterable(
+        step_receipts(plan.replace(epoch=epoch), cut, 0) for epoch in epochs
+    )
     state = capture_state(plan, 0, fingerprint=meta.fingerprint)
     if args.log:
         steps = args.epochs * steps_left(cut, plan.num_frames, 0)
         wanted = min(steps, args.steps or steps)
-        shown = track(itertools.islice(receipts, wanted), "order", wanted, "steps")
-        written = _write_log(args.log, state, shown)
+        shown = track(islice(receipts, wanted), "order", wanted, "steps")
+        try:
+            with args.log.open("w") as file:
+                written = write_order_log(file, state, shown)
+        except OSError as error:
+            raise WriteError(
+                f"cannot write the log {args.log}: {error.strerror}. Choose another file, or free "
+                "space."
+            ) from error
         print(f"{written:,} steps written to {args.log}")
         return 0
-    first = itertools.islice(receipts, args.steps or _SHOWN_STEPS)
+    first = islice(receipts, args.steps or _SHOWN_STEPS)
     if args.json:
         write_order_log(sys.stdout, state, first)
     else:
@@ -80,21 +81,6 @@ def run(args: argparse.Namespace) -> int:
         names = [field.name for field in dataclasses.fields(StepReceipt)]
         print(terminal_table(names, rows))
     return 0
-
-
-def _receipts(plan: EpochPlan, cut: Cut, epochs: int) -> Iterator[StepReceipt]:
-    for epoch in range(plan.epoch, plan.epoch + epochs):
-        yield from step_receipts(plan.replace(epoch=epoch), cut, 0)
-
-
-def _write_log(path: Path, state: PlanState, receipts: Iterable[StepReceipt]) -> int:
-    try:
-        with path.open("w") as file:
-            return write_order_log(file, state, receipts)
-    except OSError as error:
-        raise WriteError(
-            f"cannot write the log {path}: {error.strerror}. Choose another file, or free space."
-        ) from error
 
 
 def _describe(comparison: Comparison, first: Path, second: Path) -> str:

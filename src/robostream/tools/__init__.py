@@ -57,7 +57,7 @@ from robostream.tools.inspection.views import (
     view_dataset,
     view_episode,
 )
-from robostream.tools.machine import check_gpu, check_software
+from robostream.tools.machine import check_gpu, describe_software
 from robostream.tools.mixture_import import (
     ListedDataset,
     convert_weights,
@@ -94,8 +94,7 @@ from robostream.tools.shuffle_quality import (
     plot_qualities,
     uniform_distinct,
 )
-from robostream.tools.synth.recording import SynthReport, make_dataset
-from robostream.tools.synth.spec import SynthSpec
+from robostream.tools.synth.recording import SynthReport, SynthSpec, make_dataset
 
 __all__ = [
     "RECODE_CODECS",
@@ -122,7 +121,6 @@ __all__ = [
     "batch_sheet",
     "check_folders",
     "check_gpu",
-    "check_software",
     "compare_order_logs",
     "convert_weights",
     "compare_stats",
@@ -133,6 +131,7 @@ __all__ = [
     "look_closely",
     "look_json",
     "look_text",
+    "describe_software",
     "estimate_mixing",
     "estimate_rank",
     "estimate_steps",

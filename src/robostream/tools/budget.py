@@ -138,6 +138,9 @@ def measure_dataset(meta: LeRobotDatasetMetadata) -> DatasetSizes:
     data = _file_sizes(meta, "data", ".parquet")
     videos = _file_sizes(meta, "videos", ".mp4") if meta.video_keys else []
     measured = len(data) >= num_data_files and len(videos) >= num_video_files
+    # Small files of v2.x are fetched whole.
+    largest = max(data + videos, default=0) if measured else 0
+    is_whole = meta.info.is_v2 and largest <= config.WHOLE_FILE_BYTES
     if not measured:
         data = [int(meta.data_files_size_in_mb * _MEGABYTE)] * num_data_files
         videos = [int(meta.video_files_size_in_mb * _MEGABYTE)] * num_video_files
@@ -147,7 +150,7 @@ def measure_dataset(meta: LeRobotDatasetMetadata) -> DatasetSizes:
         num_data_files=num_data_files,
         num_video_files=num_video_files,
         num_videos=len(meta.video_keys),
-        opening_requests=_opening_requests(meta, data + videos if measured else []),
+        opening_requests=0 if is_whole else 2,
         measured=measured,
         decoded_bytes_per_frame=sum(decoded_bytes(meta.features[key]) for key in meta.camera_keys),
         row_bytes_per_frame=row_bytes(meta),
@@ -216,7 +219,10 @@ def estimate_rank(
     lanes = rank_lanes(cut, plan.lanes)
     open_mean, open_most = resident_episodes(plan, lanes)
     share = len(lanes) / plan.lanes
-    read_share = share * (1 + _share_read_again(plan))
+    # Read again: the window around a lane's entry, unless it is so large that it never closes.
+    lane_frames = plan.num_frames / plan.lanes
+    again = max(0.0, min(plan.window, lane_frames - plan.window) / lane_frames)
+    read_share = share * (1 + again)
     episodes = read_share * plan.num_episodes + len(lanes)
     reads = round(episodes * (1 + sizes.num_videos))
     opened = min(sizes.num_data_files + sizes.num_video_files, reads)
@@ -236,18 +242,6 @@ def estimate_rank(
         row_cache_bytes=round(open_most * row_bytes),
         disk_cache_bytes=round(open_most * total_bytes / plan.num_episodes),
     )
-
-
-def _opening_requests(meta: LeRobotDatasetMetadata, sizes: Sequence[int]) -> int:
-    """Return the requests to open a file; 0 for small ones of v2.x, which are fetched whole."""
-    is_whole = meta.info.is_v2 and max(sizes, default=0) <= config.WHOLE_FILE_BYTES
-    return 0 if is_whole else 2
-
-
-def _share_read_again(plan: EpochPlan) -> float:
-    # The window around a lane's entry, unless the window is so large that it never closes.
-    lane_frames = plan.num_frames / plan.lanes
-    return max(0.0, min(plan.window, lane_frames - plan.window) / lane_frames)
 
 
 def _file_sizes(meta: LeRobotDatasetMetadata, folder: str, suffix: str) -> list[int]:

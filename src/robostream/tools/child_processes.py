@@ -15,12 +15,13 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any, TypeVar
 
 from robostream.errors import WriteError
+from robostream.progress import Progress
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -85,6 +86,35 @@ def run_in_children(
             while taken in results:
                 taken += 1
                 yield results.pop(taken - 1)
+
+
+def run_jobs(
+    function: Callable[[Job, Callable[[int], object]], Result],
+    jobs: Sequence[Job],
+    *,
+    processes: int,
+    label: str,
+    frames: int,
+    may_run_here: bool = True,
+) -> list[Result]:
+    """Return the results of all jobs, which send how many frames they have done to a progress bar.
+
+    With `may_run_here`, one process alone is this one.
+    """
+    processes = min(processes, len(jobs))
+    with Progress(label, frames, "frames") as progress:
+        if may_run_here and processes == 1:
+            return [function(job, progress.update) for job in jobs]
+        return list(
+            run_in_children(
+                function,
+                jobs,
+                processes=processes,
+                per_child=1,
+                ahead=len(jobs),
+                on_message=progress.update,
+            )
+        )
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import av
 from av.codec.hwaccel import hwdevices_available
@@ -38,39 +39,18 @@ AV1_CARDS = (
 _NVDEC = ((256 * 256, 1 << 30, 8_400), (1 << 30, 16, 2_900), (1 << 30, 1 << 30, 2_300))
 
 
-@dataclass(frozen=True, slots=True)
-class Software:
-    """The software that is installed.
-
-    Attributes:
-        packages: Version by name; "not installed" for one that is missing.
-        ffmpeg: The version of the FFmpeg inside PyAV.
-        decoders: The decoder of each usual codec; None if FFmpeg lacks it.
-        torchcodec: Its version, "not installed", or why it cannot be imported.
-    """
-
-    python: str
-    platform: str
-    packages: dict[str, str]
-    ffmpeg: str
-    ffmpeg_libraries: dict[str, str]
-    decoders: dict[str, str | None]
-    torchcodec: str
-
-
-def check_software(others: Sequence[str] = ()) -> Software:
-    """Return the software that is installed, `others` too. Starts a process for torchcodec."""
-    return Software(
-        python=platform.python_version(),
-        platform=f"{platform.system()} {platform.machine()}",
-        packages={name: _version(name) for name in (*PACKAGES, *others)},
-        ffmpeg=str(av.ffmpeg_version_info),
-        ffmpeg_libraries={
-            name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()
+def describe_software(others: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what is installed, the packages `others` too. Starts a process for torchcodec."""
+    return {
+        **{name: _version(name) for name in (*PACKAGES, *others)},
+        "torchcodec": _torchcodec(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "ffmpeg": str(av.ffmpeg_version_info),
+        "decoders": {
+            c: name if has_codec(name, "r") else "missing" for c, name in DECODERS.items()
         },
-        decoders={c: name if has_codec(name, "r") else None for c, name in DECODERS.items()},
-        torchcodec=_torchcodec(),
-    )
+    }
 
 
 def _version(package: str) -> str:

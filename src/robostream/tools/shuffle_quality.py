@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,17 +147,17 @@ def measure_methods(
     lengths: _Ints, *, batch_size: int, lanes: int, pool_sizes: list[int], seed: int
 ) -> Iterator[ShuffleQuality]:
     """Yield the quality of every method at every pool size."""
-
-    def measured(method: str, pool_size: int, order: _Ints) -> ShuffleQuality:
-        return measure(order, lengths, method=method, pool_size=pool_size, batch_size=batch_size)
-
-    for pool in pool_sizes:
-        yield measured("robostream", pool, planned_order(lengths, pool, lanes=lanes, seed=seed))
-    for pool in pool_sizes:
-        yield measured("reference pool", pool, pool_order(lengths, pool, seed=seed))
-    for pool in pool_sizes:
-        yield measured("shuffle buffer", pool, buffer_order(lengths, pool, seed=seed))
-    yield measured("uniform", lengths.size, uniform_order(lengths, seed=seed))
+    methods: dict[str, Callable[..., _Ints]] = {
+        "robostream": partial(planned_order, lanes=lanes),
+        "reference pool": pool_order,
+        "shuffle buffer": buffer_order,
+    }
+    for name, make in methods.items():
+        for pool in pool_sizes:
+            order = make(lengths, pool, seed=seed)
+            yield measure(order, lengths, method=name, pool_size=pool, batch_size=batch_size)
+    sizes = {"pool_size": lengths.size, "batch_size": batch_size}
+    yield measure(uniform_order(lengths, seed=seed), lengths, method="uniform", **sizes)
 
 
 def made_up_lengths(num_episodes: int, mean_length: int, *, seed: int) -> _Ints:

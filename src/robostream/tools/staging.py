@@ -17,8 +17,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import av
+
 from robostream.errors import RobostreamError, WriteError
 from robostream.storage import parse_repo_url, redact, sync_to_disk
+from robostream.write import describe_free_space, move_durably
 
 # Linux: let a new file share the blocks of another until one of them is written to (Btrfs, XFS).
 _FICLONE = 0x40049409
@@ -86,9 +89,20 @@ def staging_folder(copy: Path, record: Mapping[str, Any], *, doing: str) -> Iter
         WriteError: Another run is using the folder, an unfinished run had another `record`, the
             folder has files of no run, or the disk fails.
     """
+    staging = copy.with_name(f"{copy.name}.{doing}")
     try:
-        with _staging_folder(copy, record, doing) as dataset:
+        staging.mkdir(parents=True, exist_ok=True)
+        with _claimed(staging, record):
+            dataset = staging / "dataset"
+            dataset.mkdir(exist_ok=True)
+            for part in dataset.rglob("*.part"):
+                part.unlink()
             yield dataset
+            for folder, _, _ in os.walk(dataset):
+                sync_to_disk(Path(folder))
+            os.rename(dataset, copy)
+            sync_to_disk(copy.parent)
+            shutil.rmtree(staging)
     except OSError as error:
         if isinstance(error, RobostreamError):
             raise
@@ -98,60 +112,60 @@ def staging_folder(copy: Path, record: Mapping[str, Any], *, doing: str) -> Iter
 
 
 @contextmanager
-def _staging_folder(copy: Path, record: Mapping[str, Any], doing: str) -> Iterator[Path]:
-    staging = copy.with_name(f"{copy.name}.{doing}")
-    staging.mkdir(parents=True, exist_ok=True)
-    _check_ownership(staging)
-    with _locked(staging / "run.json") as file:
-        _check_record(file, record, staging)
-        dataset = staging / "dataset"
-        dataset.mkdir(exist_ok=True)
-        for part in dataset.rglob("*.part"):
-            part.unlink()
-        yield dataset
-        for folder, _, _ in os.walk(dataset):
-            sync_to_disk(Path(folder))
-        os.rename(dataset, copy)
-        sync_to_disk(copy.parent)
-        shutil.rmtree(staging)
-
-
-def _check_ownership(staging: Path) -> None:
-    """Raise WriteError if a folder has files that no run made; staging folders are removed."""
-    record = staging / "run.json"
-    is_ours = record.exists() and record.stat().st_size > 0
-    if not is_ours and set(os.listdir(staging)) - {record.name}:
+def _claimed(staging: Path, record: Mapping[str, Any]) -> Iterator[None]:
+    """Lock a staging folder that is new or was begun with an equal record."""
+    path = staging / "run.json"
+    is_ours = path.exists() and path.stat().st_size > 0
+    if not is_ours and set(os.listdir(staging)) - {path.name}:
         raise WriteError(
             f"{staging}: want no folder, or that of an unfinished copy, found one with other "
             "files. Choose another destination, or move this folder."
         )
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found, wanted = (
+            os.pread(file, 1 << 16, 0).decode(errors="replace"),
+            json.dumps(record, indent=4),
+        )
+        if found and found != wanted:
+            raise WriteError(
+                f"{staging}: an unfinished copy is here, begun with {' '.join(found.split())}; "
+                f"want {' '.join(wanted.split())}. Delete this folder, or repeat the earlier "
+                "command."
+            )
+        os.pwrite(file, wanted.encode(), 0)
+        os.fsync(file)
+        yield
+    except BlockingIOError as error:
+        raise WriteError(
+            f"{staging}: another run is using this folder. Wait for it, or stop it."
+        ) from error
+    finally:
+        os.close(file)
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def new_file(target: Path) -> Iterator[Path]:
+    """Yield a path to write to; the file becomes `target` if the block ends without an error.
+
+    Raises WriteError if the disk or an encoder fails.
+    """
+    part = target.with_name(f"{target.name}.part")
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield handle
-    except BlockingIOError as error:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        move_durably(part, target)
+    except (OSError, av.FFmpegError) as error:
+        if isinstance(error, RobostreamError):
+            raise
         raise WriteError(
-            f"{path.parent}: another run is using this folder. Wait for it, or stop it."
+            f"{target}: cannot be written: {error}. {describe_free_space(target.parent)} Finished "
+            "files are kept: run the same command again to continue with the others."
         ) from error
     finally:
-        os.close(handle)
-
-
-def _check_record(file: int, record: Mapping[str, Any], staging: Path) -> None:
-    """Write the record to a new folder; raise WriteError if the folder has a different one."""
-    found = os.pread(file, 1 << 16, 0).decode(errors="replace")
-    wanted = json.dumps(record, indent=4)
-    if found and found != wanted:
-        raise WriteError(
-            f"{staging}: an unfinished copy is here, begun with {' '.join(found.split())}; want "
-            f"{' '.join(wanted.split())}. Delete this folder, or repeat the earlier command."
-        )
-    os.pwrite(file, wanted.encode(), 0)
-    os.fsync(file)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def copy_cheaply(source: Path, target: Path, *, link: bool) -> str:

@@ -18,53 +18,78 @@ push.py             uploads a finished dataset to the Hub, with its card
 repair.py           excludes damaged saved episodes, so that the others can be published
 """
 
-from robostream.write.encoder import frame_rate, video_info
+from robostream.write.encoder import (
+    EpisodeFile,
+    add_stream,
+    digest,
+    encode_frame,
+    frame_rate,
+    video_info,
+)
 from robostream.write.encoder_options import (
     DepthEncoderConfig,
     RecordingOptions,
     VideoEncoderConfig,
     check_encoder,
-    ffmpeg_options,
     normal_thread_priority,
 )
 from robostream.write.episode_buffer import RecordedEpisode, encode_episode
-from robostream.write.join import VideoPart, iter_packets, join_videos, split_videos
-from robostream.write.publish import episode_row, episode_table_files
+from robostream.write.join import (
+    JoinJob,
+    VideoPart,
+    iter_packets,
+    join_videos,
+    plan_joins,
+    split_videos,
+)
+from robostream.write.publish import (
+    episode_row,
+    episode_table_files,
+    metadata_files,
+    write_metadata_file,
+)
 from robostream.write.push import push_dataset
-from robostream.write.rows import PARQUET_OPTIONS, join_rows, read_rows, row_schema
-from robostream.write.saved_episodes import FilePlace, FileTotals, StagedEpisode, StagedVideo
+from robostream.write.rows import PARQUET_OPTIONS, read_rows, row_schema
+from robostream.write.saved_episodes import FilePlace, FileTotals, StagedEpisode, place_files
 from robostream.write.staging import move_durably
 from robostream.write.start import create_writer, resume_writer
-from robostream.write.writer import DatasetWriter
+from robostream.write.writer import DatasetWriter, describe_free_space
 
 __all__ = [
     "PARQUET_OPTIONS",
     "DatasetWriter",
     "DepthEncoderConfig",
+    "EpisodeFile",
     "FilePlace",
     "FileTotals",
+    "JoinJob",
     "RecordedEpisode",
     "RecordingOptions",
     "StagedEpisode",
-    "StagedVideo",
     "VideoEncoderConfig",
     "VideoPart",
+    "add_stream",
     "check_encoder",
     "create_writer",
+    "describe_free_space",
+    "digest",
     "encode_episode",
+    "encode_frame",
     "episode_row",
     "episode_table_files",
-    "ffmpeg_options",
     "frame_rate",
     "iter_packets",
-    "join_rows",
     "join_videos",
+    "metadata_files",
     "move_durably",
     "normal_thread_priority",
+    "place_files",
+    "plan_joins",
     "push_dataset",
     "read_rows",
     "resume_writer",
     "row_schema",
     "split_videos",
     "video_info",
+    "write_metadata_file",
 ]

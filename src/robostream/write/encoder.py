@@ -13,6 +13,7 @@ from typing import Any
 
 import av
 import numpy as np
+from av.container import OutputContainer
 from av.video.reformatter import VideoReformatter
 from PIL import Image
 
@@ -38,7 +39,7 @@ from robostream.write.encoder_options import (
     normal_thread_priority,
 )
 from robostream.write.frames import Pixels
-from robostream.write.staging import video_path
+from robostream.write.staging import part_path
 
 # The most frames by which a codec may store a frame ahead of one that is shown earlier.
 _MAX_REORDER_FRAMES = 16
@@ -61,19 +62,20 @@ class VideoSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedVideo:
-    """A finished video of one episode.
+class EpisodeFile:
+    """The rows, or a camera's video, of one episode.
 
     Attributes:
+        num_frames: Its rows, or the frames of the video, which may be more.
         reorder_frames: Most frames stored ahead of one that is shown earlier.
-        parameters: A digest of the codec parameters; videos with equal ones can share a file.
+        parameters: A digest of its schema or codec; files with equal ones can be joined.
     """
 
     path: Path
-    num_frames: int
     size_bytes: int
-    reorder_frames: int
-    parameters: str
+    num_frames: int
+    reorder_frames: int = 0
+    parameters: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class CameraResult:
     """One camera's part of an episode: statistics, and a video or named, encoded images."""
 
     stats: FeatureStats
-    video: EncodedVideo | None
+    video: EpisodeFile | None
     images: list[tuple[str, bytes]]
 
 
@@ -89,21 +91,14 @@ class VideoEncoder:
     """An MP4 that grows frame by frame; frame k is shown at exactly k / fps."""
 
     def __init__(self, path: Path, spec: VideoSpec) -> None:
-        config.quiet_encoders()
         self._path = path
         self._spec = spec
         self._reformatter = VideoReformatter()
         self._num_frames = 0
         self._stored: list[int] = []  # the frame numbers in stored order
         self._container = av.open(str(path), "w", format="mp4")
-        stream = self._container.add_stream(
-            spec.options.codec, spec.rate, options=ffmpeg_options(spec.options)
-        )
-        assert isinstance(stream, av.VideoStream)
-        self._stream = stream
-        self._stream.width, self._stream.height = spec.width, spec.height
-        self._stream.pix_fmt = spec.options.pix_fmt
-        self._stream.codec_context.time_base = 1 / spec.rate
+        size = spec.width, spec.height
+        self._stream = add_stream(self._container, spec.options, spec.rate, size)
 
     def add(self, image: Pixels) -> None:
         """Encode the next image: uint8 HWC, or HW depth as uint16 (mm) or float32 (m)."""
@@ -111,13 +106,9 @@ class VideoEncoder:
         frame.pts = self._num_frames
         frame.time_base = 1 / self._spec.rate
         self._num_frames += 1
-        if self._num_frames > 1:
-            self._mux(frame)
-            return
-        with normal_thread_priority():  # the first frame opens the encoder
-            self._mux(frame)
+        self._mux(frame)
 
-    def finish(self) -> EncodedVideo:
+    def finish(self) -> EpisodeFile:
         """Flush the codec, close the file and return the video."""
         self._mux(None)
         self._container.close()
@@ -127,14 +118,10 @@ class VideoEncoder:
                 f"{self._path.name}: the encoder {self._spec.options.codec} returned "
                 f"{len(self._stored)} frames for {self._num_frames} images. {_CURE}"
             )
-        parameters = self._stream.codec_context.extradata or b""
-        return EncodedVideo(
-            path=self._path,
-            num_frames=self._num_frames,
-            size_bytes=self._path.stat().st_size,
-            reorder_frames=max(index - frame for index, frame in enumerate(self._stored)),
-            parameters=hashlib.blake2b(parameters, digest_size=8).hexdigest(),
-        )
+        reorder_frames = max(index - frame for index, frame in enumerate(self._stored))
+        parameters = digest(self._stream.codec_context.extradata or b"")
+        size_bytes = self._path.stat().st_size
+        return EpisodeFile(self._path, size_bytes, self._num_frames, reorder_frames, parameters)
 
     def abandon(self) -> None:
         """Close the file without finishing it."""
@@ -151,7 +138,7 @@ class VideoEncoder:
         return self._reformatter.reformat(frame, format=pix_fmt, **one_thread())
 
     def _mux(self, frame: av.VideoFrame | None) -> None:
-        for packet in self._stream.encode(frame):
+        for packet in encode_frame(self._stream, frame):
             if packet.pts is None:
                 raise WriteError(
                     f"{self._path.name}: the encoder {self._spec.options.codec} returned a frame "
@@ -182,7 +169,7 @@ class CameraEncoder:
             depth = options.depth_encoder
             chosen = (depth.video, depth.coding) if is_depth(entry) else (options.encoder, None)
             spec = VideoSpec(width, height, frame_rate(info.fps), *chosen)
-            self._video = VideoEncoder(video_path(folder, key), spec)
+            self._video = VideoEncoder(part_path(folder, key), spec)
         self._scratch = folder / f"{key}.scratch"
         self._summaries = self._scratch.open("wb")
         self._images: list[tuple[str, bytes]] = []
@@ -217,6 +204,34 @@ class CameraEncoder:
         del every
         self._scratch.unlink()
         return self._summary.stats(sampled)
+
+
+def add_stream(
+    container: OutputContainer, options: VideoEncoderConfig, rate: Fraction, size: tuple[int, int]
+) -> av.VideoStream:
+    """Add an encoder for images of this width and height to an open file."""
+    config.quiet_encoders()
+    stream = container.add_stream(options.codec, rate, options=ffmpeg_options(options))
+    assert isinstance(stream, av.VideoStream)
+    stream.width, stream.height = size
+    stream.pix_fmt = options.pix_fmt
+    stream.codec_context.time_base = 1 / rate
+    return stream
+
+
+def encode_frame(
+    stream: av.VideoStream, frame: av.VideoFrame | None
+) -> list[av.Packet[av.VideoStream]]:
+    """Return the packets that are finished after this frame; None flushes the encoder."""
+    # The first frame opens the encoder.
+    is_open = frame is None or stream.codec_context.is_open
+    with contextlib.nullcontext() if is_open else normal_thread_priority():
+        return stream.encode(frame)
+
+
+def digest(parameters: bytes) -> str:
+    """Return the digest by which `EpisodeFile` compares parameters. Pure."""
+    return hashlib.blake2b(parameters, digest_size=8).hexdigest()
 
 
 def frame_rate(fps: float) -> Fraction:

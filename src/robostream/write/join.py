@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import av
+import pyarrow as pa
 
 from robostream.errors import WriteError
 from robostream.meta import DatasetInfo
@@ -18,35 +19,12 @@ from robostream.storage import sync_to_disk
 from robostream.write.encoder import frame_rate
 from robostream.write.rows import join_rows, split_rows
 from robostream.write.saved_episodes import FilePlace, StagedEpisode
-from robostream.write.staging import StagingFolder, move_durably, rows_path, video_path
-
-
-@dataclass(frozen=True, slots=True)
-class JoinJob:
-    """A file of the dataset and the episodes in it; `camera` is None for a file of rows."""
-
-    camera: str | None
-    place: FilePlace
-    episodes: tuple[StagedEpisode, ...]
-
-    def relative_path(self, info: DatasetInfo) -> str:
-        """Return the file's path in the dataset."""
-        numbers = self.place.chunk, self.place.file
-        if self.camera is None:
-            return info.data_file(*numbers)
-        return info.video_file(self.camera, *numbers)
-
-    def parts(self, staging: StagingFolder) -> list[Path]:
-        """Return the path of each saved episode's own rows or video."""
-        folders = [staging.episode(episode.saved_as) for episode in self.episodes]
-        if self.camera is None:
-            return [rows_path(folder) for folder in folders]
-        return [video_path(folder, self.camera) for folder in folders]
+from robostream.write.staging import StagingFolder, move_durably, part_path
 
 
 @dataclass(frozen=True, slots=True)
 class VideoPart:
-    """One episode's video and the frame of the joined file at which it starts."""
+    """One episode's video, or rows, and the frame of the joined file at which it starts."""
 
     path: Path
     start_frame: int
@@ -54,41 +32,89 @@ class VideoPart:
     reorder_frames: int
 
 
-def plan_joins(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
+@dataclass(frozen=True, slots=True)
+class JoinJob:
+    """A file of a dataset, with the numbers and files of the episodes in it.
+
+    Attributes:
+        camera: None for a file of rows.
+        path: The file's path in the dataset.
+    """
+
+    camera: str | None
+    path: str
+    rate: Fraction
+    episodes: tuple[int, ...]
+    parts: tuple[VideoPart, ...]
+
+    @property
+    def num_frames(self) -> int:
+        """The rows or frames of all parts."""
+        return sum(part.num_frames for part in self.parts)
+
+    def make(self, target: Path, schema: pa.Schema | None = None) -> None:
+        """Join the parts into one file; `schema` is that of `join_rows`."""
+        if self.camera is None:
+            join_rows([part.path for part in self.parts], target, schema)
+        else:
+            join_videos(self.parts, target, rate=self.rate)
+
+
+PartOf = Callable[[StagedEpisode, str | None], VideoPart]
+
+
+def plan_joins(
+    episodes: Sequence[StagedEpisode], info: DatasetInfo, part_of: PartOf
+) -> list[JoinJob]:
     """Return one job per file, in the order the files begin. Pure."""
     grouped: dict[tuple[str | None, FilePlace], list[StagedEpisode]] = {}
     for episode in episodes:
         for target in episode.places.items():
             grouped.setdefault(target, []).append(episode)
-    return [JoinJob(*target, tuple(members)) for target, members in grouped.items()]
+    return [plan_join(key, members, info, part_of) for (key, _), members in grouped.items()]
 
 
-def run_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
+def plan_join(
+    camera: str | None, episodes: Sequence[StagedEpisode], info: DatasetInfo, part_of: PartOf
+) -> JoinJob:
+    """Return the job of the file that all these episodes become part of. Pure."""
+    place = episodes[0].places[camera]
+    numbers = place.chunk, place.file
+    path = info.data_file(*numbers) if camera is None else info.video_file(camera, *numbers)
+    parts = tuple(part_of(episode, camera) for episode in episodes)
+    saved_as = tuple(episode.saved_as for episode in episodes)
+    return JoinJob(camera, path, frame_rate(info.fps), saved_as, parts)
+
+
+def saved_part(staging: StagingFolder, episode: StagedEpisode, camera: str | None) -> VideoPart:
+    """Return a saved episode's own rows or video, as a part of the joined file."""
+    path = part_path(staging.episode(episode.saved_as), camera)
+    video = None if camera is None else episode.videos[camera]
+    start_frame, reorder_frames = (video.start_frame, video.reorder_frames) if video else (0, 0)
+    return VideoPart(path, start_frame, episode.num_frames, reorder_frames)
+
+
+def run_join(job: JoinJob, staging: StagingFolder) -> None:
     """Make the job's file, unless it exists, then delete its parts."""
-    target = staging.ready / job.relative_path(info)
-    sources = job.parts(staging)
+    target = staging.ready / job.path
     if not target.exists():
         temp = staging.temp_path(target)
-        if job.camera is None:
-            join_rows(sources, temp)
-        else:
-            join_videos(_video_parts(job, sources), temp, rate=frame_rate(info.fps))
+        job.make(temp)
         move_durably(temp, target)
-    for source in sources:
-        source.unlink(missing_ok=True)
+    for part in job.parts:
+        part.path.unlink(missing_ok=True)
 
 
-def undo_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
+def undo_join(job: JoinJob, staging: StagingFolder) -> None:
     """Split a joined file into the parts it was made of, then delete it."""
-    joined = staging.ready / job.relative_path(info)
-    targets = job.parts(staging)
-    temps = [staging.temp_path(target) for target in targets]
+    joined = staging.ready / job.path
+    temps = [replace(part, path=staging.temp_path(part.path)) for part in job.parts]
     if job.camera is None:
-        split_rows(joined, temps)
+        split_rows(joined, [temp.path for temp in temps])
     else:
-        split_videos(joined, _video_parts(job, temps), rate=frame_rate(info.fps))
-    for temp, target in zip(temps, targets, strict=True):
-        move_durably(temp, target)
+        split_videos(joined, temps, rate=job.rate)
+    for temp, part in zip(temps, job.parts, strict=True):
+        move_durably(temp.path, part.path)
     joined.unlink()
     sync_to_disk(joined.parent)
 
@@ -173,12 +199,3 @@ def _check_length(target: Path, parts: Sequence[VideoPart], rate: Fraction) -> N
                 f"found {stream.frames} over {float(length_s)} s. Each saved episode is still in "
                 "its own folder: resume the dataset to join them again."
             )
-
-
-def _video_parts(job: JoinJob, paths: Sequence[Path]) -> list[VideoPart]:
-    assert job.camera is not None
-    videos = [episode.videos[job.camera] for episode in job.episodes]
-    return [
-        VideoPart(path, video.start_frame, episode.num_frames, video.reorder_frames)
-        for path, video, episode in zip(paths, videos, job.episodes, strict=True)
-    ]

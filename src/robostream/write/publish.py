@@ -12,7 +12,8 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from robostream.meta import (
 )
 from robostream.storage import sync_to_disk
 from robostream.write.encoder import frame_rate
-from robostream.write.join import plan_joins, run_join
+from robostream.write.join import plan_joins, run_join, saved_part
 from robostream.write.rows import PARQUET_OPTIONS
 from robostream.write.saved_episodes import (
     MB,
@@ -63,17 +64,14 @@ def finish_publishing(staging: StagingFolder) -> None:
 def publish_saved(staging: StagingFolder) -> None:
     """Bring every saved episode into the dataset, after finishing an interrupted publication."""
     finish_publishing(staging)
-    if not staging.episodes():
-        remove_folder(staging.ready)
-        return
     meta = LeRobotDatasetMetadata(staging.root.name, root=staging.root)
     episodes = load_staged(staging, first=meta.total_episodes)
     if not episodes:
         remove_folder(staging.ready)
         _remove_saved(staging)
         return
-    for job in plan_joins(episodes):
-        run_join(job, staging, meta.info)
+    for job in plan_joins(episodes, meta.info, partial(saved_part, staging)):
+        run_join(job, staging)
     _write_metadata(staging, meta, episodes)
     remove_folder(staging.temp)
     os.rename(staging.ready, staging.publish)
@@ -87,30 +85,60 @@ def _write_metadata(
     # A failed attempt may have split the episode table into files differently, if the size limits
     # in info.json have changed since.
     remove_folder(staging.ready / "meta")
-    for path, table in _episode_files(meta, episodes):
-        _write(staging, path, table)
     tasks = add_tasks(list(meta.tasks), [task for episode in episodes for task in episode.tasks])
-    _write(staging, config.TASKS_PATH, tasks_to_arrow(tasks))
+    stats = None
     if meta.stats is not None or meta.total_episodes == 0:
-        stats = _extended_stats(meta.stats or {}, episodes)
+        extended = _extended_stats(meta.stats or {}, episodes)
         # In the order of the features, so that the file does not depend on how often it was
         # extended.
-        names = [*(name for name in meta.features if name in stats), *stats]
-        lists = {name: as_lists(stats[name]) for name in names}
-        _write(staging, config.STATS_PATH, json.dumps(lists, indent=4, ensure_ascii=False))
+        names = [*(name for name in meta.features if name in extended), *extended]
+        stats = {name: extended[name] for name in names}
     else:
         logger.warning(
             "%s: there is no stats.json to add the new episodes to, so none is written", meta.root
         )
     info = _extended_info(meta.info, episodes, total_tasks=len(tasks))
-    _write(staging, config.INFO_PATH, info.to_json())
+    tables = _episode_files(meta, episodes)
+    for path, content in metadata_files(info, tables, tasks, stats).items():
+        target = staging.ready / path
+        temp = staging.temp_path(target)
+        write_metadata_file(content, temp)
+        move_durably(temp, target)
+
+
+def metadata_files(
+    info: DatasetInfo,
+    episode_table: Iterable[tuple[str, pa.Table]],
+    tasks: Sequence[str],
+    stats: Stats | None,
+) -> dict[str, pa.Table | str]:
+    """Return the content of each file of meta/. Pure."""
+    files: dict[str, pa.Table | str] = dict(episode_table)
+    files[config.TASKS_PATH] = tasks_to_arrow(tasks)
+    if stats is not None:
+        lists = {name: as_lists(entry) for name, entry in stats.items()}
+        files[config.STATS_PATH] = json.dumps(lists, indent=4, ensure_ascii=False)
+    return files | {config.INFO_PATH: info.to_json()}
+
+
+def write_metadata_file(content: pa.Table | str, path: Path) -> None:
+    """Write a file of meta/."""
+    if isinstance(content, str):
+        path.write_text(content, encoding="utf-8")
+    else:
+        pq.write_table(content, path, **PARQUET_OPTIONS)
 
 
 def _episode_files(
     meta: LeRobotDatasetMetadata, episodes: Sequence[StagedEpisode]
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield the new files of the episode table; existing files never change."""
-    existing = _existing_files(Path(meta.root))
+    # Found by name, because not every recorder fills the columns meta/episodes/*_index.
+    existing = {
+        FilePlace(int(match[1]), int(match[2])): path
+        for path in (Path(meta.root) / "meta/episodes").glob("*/*.parquet")
+        if (match := _TABLE_FILE.search(path.as_posix()))
+    }
     place = max(existing).after(meta.chunks_size) if existing else FilePlace(0, 0)
     schema = pq.read_schema(existing[min(existing)]) if existing else None
     table = pa.Table.from_pylist([episode_row(episode, meta.info) for episode in episodes])
@@ -131,15 +159,6 @@ def episode_table_files(
         path = config.EPISODES_PATH.format(chunk_index=place.chunk, file_index=place.file)
         yield path, part
         place = place.after(info.chunks_size)
-
-
-def _existing_files(root: Path) -> dict[FilePlace, Path]:
-    # Found by name, because not every recorder fills the columns meta/episodes/*_index.
-    found = {}
-    for path in (root / "meta/episodes").glob("*/*.parquet"):
-        if match := _TABLE_FILE.search(path.as_posix()):
-            found[FilePlace(int(match[1]), int(match[2]))] = path
-    return found
 
 
 def episode_row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
@@ -170,22 +189,20 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     Another recorder may have written fewer statistics, or columns of its own. Values that have no
     column there are left out, and columns that only that recorder can fill are null.
     """
-    columns = [_conform_column(table, field) for field in schema]
+    columns = []
+    for field in schema:
+        column = pa.nulls(table.num_rows, field.type)
+        if field.name in table.column_names:
+            try:
+                column = table.column(field.name).cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                logger.warning(
+                    "the episode table stores %s as %s, which cannot hold the values of the new "
+                    "episodes; their cells stay empty",
+                    *(field.name, field.type),
+                )
+        columns.append(column)
     return pa.table(columns, schema=schema.remove_metadata())
-
-
-def _conform_column(table: pa.Table, field: pa.Field) -> Any:
-    if field.name in table.column_names:
-        try:
-            return table.column(field.name).cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            logger.warning(
-                "the episode table stores %s as %s, which cannot hold the values of the new "
-                "episodes; their cells stay empty",
-                field.name,
-                field.type,
-            )
-    return pa.nulls(table.num_rows, field.type)
 
 
 def _extended_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:
@@ -229,16 +246,6 @@ def _extended_info(
     )
 
 
-def _write(staging: StagingFolder, relative: str, content: pa.Table | str) -> None:
-    target = staging.ready / relative
-    temp = staging.temp_path(target)
-    if isinstance(content, str):
-        temp.write_text(content, encoding="utf-8")
-    else:
-        pq.write_table(content, temp, **PARQUET_OPTIONS)
-    move_durably(temp, target)
-
-
 def _move_into_dataset(staging: StagingFolder) -> None:
     files = [path.relative_to(staging.publish) for path in staging.publish.rglob("*")]
     for relative in sorted(files, key=_move_order):
@@ -261,18 +268,14 @@ def _remove_saved(staging: StagingFolder) -> None:
         if damage is None:
             remove_folder(folder)
         else:
-            kept = _move_to(staging.bad_episodes, folder)
+            make_folder(staging.bad_episodes)
+            names = (folder.name if k == 1 else f"{folder.name}-{k}" for k in count(1))
+            paths = (staging.bad_episodes / name for name in names)
+            kept = next(path for path in paths if not path.exists())
+            os.rename(folder, kept)
+            sync_to_disk(kept.parent)
             logger.warning(
                 "%s: the saved episode %d is damaged, so it is not part of the dataset, and each "
                 "saved episode after it has moved up by one. It is kept in %s. The damage: %s",
                 *(staging.root, number, kept, damage),
             )
-
-
-def _move_to(parent: Path, folder: Path) -> Path:
-    make_folder(parent)
-    names = (folder.name if k == 1 else f"{folder.name}-{k}" for k in count(1))
-    target = next(parent / name for name in names if not (parent / name).exists())
-    os.rename(folder, target)
-    sync_to_disk(parent)
-    return target

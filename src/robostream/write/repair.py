@@ -9,8 +9,10 @@ the process is killed at any point, the next resume continues from there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,8 @@ import pyarrow as pa
 
 from robostream.errors import WriteError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, as_lists, column_stats
-from robostream.write.encoder import frame_rate
 from robostream.write.frames import text_fault
-from robostream.write.join import JoinJob, iter_packets, plan_joins, undo_join
+from robostream.write.join import iter_packets, plan_joins, saved_part, undo_join
 from robostream.write.rows import read_rows, write_rows
 from robostream.write.saved_episodes import (
     CameraInfo,
@@ -35,7 +36,7 @@ from robostream.write.saved_episodes import (
     read_record,
     replace_record,
 )
-from robostream.write.staging import StagingFolder, move_durably, rows_path, video_path
+from robostream.write.staging import StagingFolder, move_durably, part_path
 
 
 def exclude_damaged(staging: StagingFolder) -> None:
@@ -44,25 +45,37 @@ def exclude_damaged(staging: StagingFolder) -> None:
     if not folders:
         return
     meta = LeRobotDatasetMetadata(staging.root.name, root=staging.root)
-    unmarked = {n: folder for n, folder in folders.items() if read_damage(folder) is None}
-    checks = {n: find_damage(folder, staging, meta.info) for n, folder in unmarked.items()}
-    found = {n: damage for n, damage in checks.items() if damage is not None}
+    records = {number: _read_record(folder) for number, folder in folders.items()}
+    marked = {n for n, folder in folders.items() if read_damage(folder) is not None}
+    found = {
+        number: damage
+        for number, record in records.items()
+        if number not in marked and (damage := find_damage(record, staging, meta.info))
+    }
     if found:
-        _undo_joins(staging, meta.info, list(unmarked.values()), damaged=set(found))
+        unmarked = {folders[n]: record for n, record in records.items() if n not in marked}
+        _undo_joins(staging, meta.info, unmarked, damaged=set(found))
     for number, damage in found.items():
         mark_damaged(folders[number], damage)
-    marked = [folder for folder in folders.values() if read_damage(folder) is not None]
-    if marked:
-        _renumber(staging, meta, _merge_camera_info(map(_read_record_or_damage, marked)))
+    if damaged := sorted(marked | set(found)):
+        # Facts about cameras that the other episodes may not repeat.
+        known: CameraInfo = {}
+        for record in (records[number] for number in damaged):
+            infos = record.camera_info if isinstance(record, StagedEpisode) else {}
+            for key, entry in infos.items():
+                known[key] = {**known.get(key, {}), **entry}
+        _renumber(staging, meta, known)
 
 
-def find_damage(folder: Path, staging: StagingFolder, info: DatasetInfo) -> str | None:
-    """Return what is wrong with the saved episode in a folder, or None if it is complete.
+def find_damage(
+    record: StagedEpisode | str, staging: StagingFolder, info: DatasetInfo
+) -> str | None:
+    """Return what is wrong with a saved episode, or None if it is complete.
 
-    Rows and videos that are already joined were complete then and are not read again. Raises
-    OSError if the disk cannot be read, which says nothing about the episode.
+    A text in place of the record is returned. Rows and videos that are already joined were complete
+    then and are not read again. Raises OSError if the disk cannot be read, which says nothing about
+    the episode.
     """
-    record = _read_record_or_damage(folder)
     if isinstance(record, str):
         return record
     for task in record.tasks:
@@ -70,20 +83,20 @@ def find_damage(folder: Path, staging: StagingFolder, info: DatasetInfo) -> str 
             return f"task: {fault}"
     if set(record.videos) != set(info.video_keys):
         return f"want a video of each of {info.video_keys}, found {list(record.videos)}"
-    for job in plan_joins([record]):
-        if (staging.ready / job.relative_path(info)).exists():
+    for job in plan_joins([record], info, partial(saved_part, staging)):
+        if (staging.ready / job.path).exists():
             continue
-        (path,) = job.parts(staging)
+        path = job.parts[0].path
         if not path.exists():
             return f"{path.name}: the file is missing"
         is_rows = job.camera is None
-        damage = _rows_damage(path, record) if is_rows else _video_damage(path, record, info)
+        damage = _rows_damage(path, record) if is_rows else _video_damage(path, record, job.rate)
         if damage is not None:
             return f"{path.name}: {damage}"
     return None
 
 
-def _read_record_or_damage(folder: Path) -> StagedEpisode | str:
+def _read_record(folder: Path) -> StagedEpisode | str:
     try:
         return read_record(folder)
     except WriteError as error:
@@ -105,9 +118,9 @@ def _rows_damage(path: Path, record: StagedEpisode) -> str | None:
     return None
 
 
-def _video_damage(path: Path, record: StagedEpisode, info: DatasetInfo) -> str | None:
+def _video_damage(path: Path, record: StagedEpisode, rate: Fraction) -> str | None:
     try:
-        num_frames = sum(1 for _ in iter_packets(path, frame_rate(info.fps)))
+        num_frames = sum(1 for _ in iter_packets(path, rate))
     except (av.InvalidDataError, av.EOFError, IndexError, WriteError) as error:
         return f"not a complete MP4: {error}"
     if num_frames != record.num_frames:
@@ -116,42 +129,32 @@ def _video_damage(path: Path, record: StagedEpisode, info: DatasetInfo) -> str |
 
 
 def _undo_joins(
-    staging: StagingFolder, info: DatasetInfo, folders: Sequence[Path], *, damaged: set[int]
+    staging: StagingFolder,
+    info: DatasetInfo,
+    records: Mapping[Path, StagedEpisode | str],
+    *,
+    damaged: set[int],
 ) -> None:
     """Split joined files that contain a damaged episode, or rows that will get new numbers."""
-    records = []
-    for folder in folders:
-        record = _read_record_or_damage(folder)
-        if isinstance(record, StagedEpisode):
-            records.append(record)
-            continue
-        parts = [rows_path(folder), *(video_path(folder, key) for key in info.video_keys)]
-        if staging.ready.exists() and not all(part.exists() for part in parts):
+    for folder, record in records.items():
+        parts = (part_path(folder, key) for key in (None, *info.video_keys))
+        if (
+            isinstance(record, str)
+            and staging.ready.exists()
+            and not all(p.exists() for p in parts)
+        ):
             raise WriteError(
                 f"{folder}: its episode.json cannot be read, and the episode's rows or videos are "
                 "already joined with those of other episodes, so they cannot be separated. Bring "
                 "episode.json back from a copy, then resume again."
             )
-    for job in plan_joins(records):
-        if (staging.ready / job.relative_path(info)).exists() and _is_affected(job, damaged):
-            undo_join(job, staging, info)
-
-
-def _is_affected(job: JoinJob, damaged: set[int]) -> bool:
-    numbers = [episode.saved_as for episode in job.episodes]
-    if job.camera is None:
-        return max(numbers) >= min(damaged)
-    return not damaged.isdisjoint(numbers)
-
-
-def _merge_camera_info(records: Iterable[StagedEpisode | str]) -> CameraInfo:
-    """Return the facts about cameras in damaged episodes; others may not repeat them."""
-    found: CameraInfo = {}
-    for record in records:
-        if isinstance(record, StagedEpisode):
-            for key, entry in record.camera_info.items():
-                found[key] = {**found.get(key, {}), **entry}
-    return found
+    readable = [record for record in records.values() if not isinstance(record, str)]
+    for job in plan_joins(readable, info, partial(saved_part, staging)):
+        is_renumbered = job.camera is None and max(job.episodes) >= min(damaged)
+        if (staging.ready / job.path).exists() and (
+            is_renumbered or not damaged.isdisjoint(job.episodes)
+        ):
+            undo_join(job, staging)
 
 
 def _renumber(staging: StagingFolder, meta: LeRobotDatasetMetadata, known: CameraInfo) -> None:
@@ -161,11 +164,18 @@ def _renumber(staging: StagingFolder, meta: LeRobotDatasetMetadata, known: Camer
     before its record. If the process is killed in between, the record has the old number, and the
     next call writes the same rows again.
     """
-    found = load_staged(staging, first=meta.total_episodes)
-    tasks = list(meta.tasks)
-    for old, new in zip(found, _with_new_numbers(found, meta), strict=True):
-        tasks = add_tasks(tasks, new.tasks)
-        if new.episode_index == old.episode_index:
+    tasks, start_frame = list(meta.tasks), meta.total_frames
+    filled: defaultdict[tuple[str, FilePlace], int] = defaultdict(int)
+    saved = load_staged(staging, first=meta.total_episodes)
+    for number, old in enumerate(saved, start=meta.total_episodes):
+        videos = {}
+        for key, video in old.videos.items():
+            videos[key] = replace(video, start_frame=filled[key, video.place])
+            filled[key, video.place] += old.num_frames
+        new = replace(old, episode_index=number, start_frame=start_frame, videos=videos)
+        start_frame += old.num_frames
+        tasks = add_tasks(tasks, old.tasks)
+        if number == old.episode_index:
             continue
         counters = _rewrite_counters(staging, new, tasks)
         stats = {name: as_lists(column_stats(values)) for name, values in counters.items()}
@@ -177,30 +187,11 @@ def _renumber(staging: StagingFolder, meta: LeRobotDatasetMetadata, known: Camer
         replace_record(staging.episode(new.saved_as), record)
 
 
-def _with_new_numbers(
-    episodes: Sequence[StagedEpisode], meta: LeRobotDatasetMetadata
-) -> list[StagedEpisode]:
-    """Return the episodes with their new positions in the dataset and in its videos. Pure."""
-    start_frame = meta.total_frames
-    filled: defaultdict[tuple[str, FilePlace], int] = defaultdict(int)
-    renumbered = []
-    for number, episode in enumerate(episodes, start=meta.total_episodes):
-        videos = {}
-        for key, video in episode.videos.items():
-            videos[key] = replace(video, start_frame=filled[key, video.place])
-            filled[key, video.place] += episode.num_frames
-        renumbered.append(
-            replace(episode, episode_index=number, start_frame=start_frame, videos=videos)
-        )
-        start_frame += episode.num_frames
-    return renumbered
-
-
 def _rewrite_counters(
     staging: StagingFolder, episode: StagedEpisode, tasks: Sequence[str]
 ) -> Mapping[str, Any]:
     """Replace the columns of an episode's rows that depend on its number, and return them."""
-    path = rows_path(staging.episode(episode.saved_as))
+    path = part_path(staging.episode(episode.saved_as), None)
     table = read_rows(path)
     old_numbers = table["task_index"].to_pylist()
     # The record lists the episode's tasks in the order in which they appear in its rows.

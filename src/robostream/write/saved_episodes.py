@@ -22,6 +22,7 @@ from robostream.meta import (
     column_stats,
 )
 from robostream.storage import sync_to_disk, write_bytes_atomic
+from robostream.write.encoder import EpisodeFile
 from robostream.write.episode_buffer import RecordedEpisode
 from robostream.write.staging import StagingFolder
 
@@ -51,11 +52,11 @@ class FilePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedVideo:
-    """Where one camera's video of a saved episode goes.
+class StagedPart:
+    """Where the rows, or a camera's video, of an episode go.
 
     Attributes:
-        place: The MP4 it becomes part of.
+        place: The file they become part of.
         start_frame: Frames of earlier episodes in that file.
         reorder_frames: Most frames stored ahead of one that is shown earlier.
     """
@@ -85,7 +86,7 @@ class StagedEpisode:
     num_frames: int
     tasks: list[str]
     data: FilePlace
-    videos: dict[str, StagedVideo]
+    videos: dict[str, StagedPart]
     stats: dict[str, dict[str, Any]]
     camera_info: CameraInfo
 
@@ -112,27 +113,47 @@ class FileTotals:
         """Return the size of more frames, from those in the file, as LeRobot's recorder does."""
         return self.size_bytes / self.num_frames * num_frames if self.num_frames else 0.0
 
-    def with_episode(
-        self,
-        size_bytes: int,
-        num_frames: int,
-        *,
-        expected_bytes: float,
-        limit_mb: float,
-        chunks_size: int,
-        parameters: str = "",
+    def with_file(
+        self, file: EpisodeFile, *, expected_bytes: float, limit_mb: float, chunks_size: int
     ) -> FileTotals:
         """Return the file that the next episode goes to, including it: this one or the next.
 
-        A file is full if `expected_bytes` more would reach the limit. Videos with different codec
-        parameters never share a file.
+        A file is full if `expected_bytes` more would reach the limit. Different parameters never
+        share a file.
         """
+        own = file.size_bytes, file.num_frames
         is_full = self.size_bytes + expected_bytes >= limit_mb * MB
-        if self.num_frames > 0 and (is_full or parameters != self.parameters):
-            return FileTotals(self.place.after(chunks_size), size_bytes, num_frames, parameters)
-        return FileTotals(
-            self.place, self.size_bytes + size_bytes, self.num_frames + num_frames, parameters
+        if self.num_frames > 0 and (is_full or file.parameters != self.parameters):
+            return FileTotals(self.place.after(chunks_size), *own, file.parameters)
+        both = self.size_bytes + own[0], self.num_frames + own[1]
+        return FileTotals(self.place, *both, file.parameters)
+
+
+def place_files(
+    current: Mapping[str | None, FileTotals],
+    files: Mapping[str | None, EpisodeFile],
+    info: DatasetInfo,
+    *,
+    guess_rows: bool = False,
+) -> tuple[dict[str | None, FileTotals], dict[str | None, StagedPart]]:
+    """Return the files that an episode's rows and videos go to, including them, and where. Pure.
+
+    The rows have the key None. With `guess_rows`, their size is estimated from earlier episodes.
+    """
+    totals: dict[str | None, FileTotals] = {}
+    places: dict[str | None, StagedPart] = {}
+    for key, last in current.items():
+        file, is_rows = files[key], key is None
+        is_guess = is_rows and guess_rows
+        totals[key] = last.with_file(
+            file,
+            expected_bytes=last.estimate_bytes(file.num_frames) if is_guess else file.size_bytes,
+            limit_mb=info.data_files_size_in_mb if is_rows else info.video_files_size_in_mb,
+            chunks_size=info.chunks_size,
         )
+        start_frame = totals[key].num_frames - file.num_frames
+        places[key] = StagedPart(totals[key].place, start_frame, file.reorder_frames)
+    return totals, places
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,15 +163,14 @@ class DatasetTotals:
     Attributes:
         info: The dataset's info.json, without the saved episodes.
         tasks: The task texts in the order of their task_index.
-        videos: The open file of each camera that is stored as video.
+        files: The open file of rows, and of each camera stored as video; None stands for rows.
     """
 
     info: DatasetInfo
     num_episodes: int
     num_frames: int
     tasks: tuple[str, ...]
-    data: FileTotals
-    videos: Mapping[str, FileTotals]
+    files: Mapping[str | None, FileTotals]
 
     @classmethod
     def of_dataset(cls, meta: LeRobotDatasetMetadata) -> DatasetTotals:
@@ -160,8 +180,7 @@ class DatasetTotals:
             num_episodes=meta.total_episodes,
             num_frames=meta.total_frames,
             tasks=tuple(meta.tasks),
-            data=FileTotals(_first_new_place(meta, "data")),
-            videos={k: FileTotals(_first_new_place(meta, f"videos/{k}")) for k in meta.video_keys},
+            files={k: FileTotals(_first_new_place(meta, k)) for k in (None, *meta.video_keys)},
         )
 
     def complete_columns(self, episode: RecordedEpisode) -> dict[str, Any]:
@@ -185,46 +204,26 @@ class DatasetTotals:
         episode: RecordedEpisode,
         columns: Mapping[str, Any],
         *,
-        rows_bytes: int,
+        rows: EpisodeFile,
         camera_info: CameraInfo,
     ) -> tuple[DatasetTotals, StagedEpisode]:
         """Return the totals once this episode is saved, and its record."""
-        length, info = episode.num_frames, self.info
-        data = self.data.with_episode(
-            rows_bytes,
-            length,
-            expected_bytes=self.data.estimate_bytes(length),
-            limit_mb=info.data_files_size_in_mb,
-            chunks_size=info.chunks_size,
-        )
-        files, videos = {}, {}
-        for key, current in self.videos.items():
-            video = episode.cameras[key].video
-            assert video is not None  # self.videos has only cameras stored as video
-            file = files[key] = current.with_episode(
-                video.size_bytes,
-                length,
-                expected_bytes=video.size_bytes,
-                limit_mb=info.video_files_size_in_mb,
-                chunks_size=info.chunks_size,
-                parameters=video.parameters,
-            )
-            start_frame = file.num_frames - length
-            videos[key] = StagedVideo(file.place, start_frame, video.reorder_frames)
+        parts = {None: rows} | {key: c.video for key, c in episode.cameras.items() if c.video}
+        files, places = place_files(self.files, parts, self.info, guess_rows=True)
         record = StagedEpisode(
             saved_as=self.num_episodes,
             episode_index=self.num_episodes,
             start_frame=self.num_frames,
-            num_frames=length,
+            num_frames=episode.num_frames,
             tasks=list(dict.fromkeys(episode.tasks)),
-            data=data.place,
-            videos=videos,
-            stats=_episode_stats(episode, columns, info),
+            data=places[None].place,
+            videos={key: place for key, place in places.items() if key is not None},
+            stats=_episode_stats(episode, columns, self.info),
             camera_info=camera_info,
         )
-        counts = self.num_episodes + 1, self.num_frames + length
+        counts = self.num_episodes + 1, self.num_frames + episode.num_frames
         tasks = tuple(add_tasks(self.tasks, episode.tasks))
-        return DatasetTotals(info, *counts, tasks, data, files), record
+        return DatasetTotals(self.info, *counts, tasks, files), record
 
 
 def add_tasks(known: Sequence[str], more: Sequence[str]) -> list[str]:
@@ -304,7 +303,7 @@ def mark_damaged(folder: Path, reason: str) -> None:
 
 def _parse_record(data: dict[str, Any]) -> StagedEpisode:
     videos = {
-        key: StagedVideo(**{**video, "place": FilePlace(**video["place"])})
+        key: StagedPart(**{**video, "place": FilePlace(**video["place"])})
         for key, video in data["videos"].items()
     }
     places = {"data": FilePlace(**data["data"]), "videos": videos}
@@ -312,8 +311,9 @@ def _parse_record(data: dict[str, Any]) -> StagedEpisode:
     return StagedEpisode(**{"saved_as": data["episode_index"], **data, **places})
 
 
-def _first_new_place(meta: LeRobotDatasetMetadata, prefix: str) -> FilePlace:
+def _first_new_place(meta: LeRobotDatasetMetadata, camera: str | None) -> FilePlace:
     """Return the place after the last file that the episode table names for rows or a camera."""
+    prefix = "data" if camera is None else f"videos/{camera}"
     if len(meta.episodes) == 0:
         return FilePlace(0, 0)
     chunks = meta.episodes[f"{prefix}/chunk_index"]

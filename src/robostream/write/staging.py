@@ -108,14 +108,10 @@ class WriterLock:
             self._fd = -1
 
 
-def rows_path(episode_folder: Path) -> Path:
-    """Return the Parquet file of an episode's rows."""
-    return episode_folder / "rows.parquet"
-
-
-def video_path(episode_folder: Path, camera: str) -> Path:
-    """Return the MP4 of an episode's camera."""
-    return episode_folder / check_relative_path(f"{camera}.mp4")
+def part_path(episode_folder: Path, camera: str | None) -> Path:
+    """Return the MP4 of an episode's camera, or the Parquet file of its rows."""
+    name = "rows.parquet" if camera is None else check_relative_path(f"{camera}.mp4")
+    return episode_folder / name
 
 
 def move_durably(source: Path, target: Path) -> None:

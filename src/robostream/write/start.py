@@ -101,7 +101,14 @@ def resume_writer(
             f"{root}: found no {config.INFO_PATH}, so there is no dataset to resume. Give the "
             "folder of one, or create one."
         )
-    _check_recordable(root)
+    path = root / config.INFO_PATH
+    version = parse_info(path.read_bytes(), str(path)).codebase_version
+    if version != config.CODEBASE_VERSION:
+        raise WriteError(
+            f"{root}: the dataset has version {version}, which robostream reads but does not "
+            f"write. Convert it to {config.CODEBASE_VERSION} with `robostream convert`, then "
+            "resume that."
+        )
     staging = StagingFolder(root)
     cure = "Make sure that there is space and the folder may be written to, then resume again."
     with _lock(staging, "the lock", cure=cure) as lock:
@@ -113,18 +120,6 @@ def resume_writer(
         options = _resumed_options(meta.info, encoder, depth_encoder, queue_frames)
         options.check_cameras(meta.info)
         return DatasetWriter(meta, staging, lock, options)
-
-
-def _check_recordable(root: Path) -> None:
-    """Raise WriteError if a dataset has an older version, which is read but not written."""
-    path = root / config.INFO_PATH
-    version = parse_info(path.read_bytes(), str(path)).codebase_version
-    if version != config.CODEBASE_VERSION:
-        raise WriteError(
-            f"{root}: the dataset has version {version}, which robostream reads but does not "
-            f"write. Convert it to {config.CODEBASE_VERSION} with `robostream convert`, then "
-            "resume that."
-        )
 
 
 @contextmanager

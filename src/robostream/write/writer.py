@@ -21,11 +21,11 @@ import av
 from robostream.byte_sizes import format_bytes
 from robostream.errors import FrameError, ModeError, WriteError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
-from robostream.write.encoder import video_info
+from robostream.write.encoder import EpisodeFile, video_info
 from robostream.write.encoder_options import RecordingOptions
 from robostream.write.episode_buffer import EpisodeBuffer, RecordedEpisode
 from robostream.write.frames import check_frame
-from robostream.write.join import JoinJob, run_join
+from robostream.write.join import plan_join, run_join, saved_part
 from robostream.write.publish import publish_saved
 from robostream.write.rows import row_table, write_rows
 from robostream.write.saved_episodes import (
@@ -34,7 +34,7 @@ from robostream.write.saved_episodes import (
     StagedEpisode,
     commit_episode,
 )
-from robostream.write.staging import StagingFolder, WriterLock, rows_path, video_path
+from robostream.write.staging import StagingFolder, WriterLock, part_path
 
 _RECORD_AGAIN = "Call clear_episode_buffer() and record this episode again."
 _SAVE_AGAIN = "Free some space, then call save_episode() again; its frames are still there."
@@ -242,12 +242,13 @@ class DatasetWriter:
         """Save the episode whose videos are in the open folder."""
         columns = self._totals.complete_columns(recorded)
         table = row_table(self.info.features, columns)
-        rows_bytes = write_rows(table, rows_path(self._staging.open))
+        path = part_path(self._staging.open, None)
+        rows = EpisodeFile(path, write_rows(table, path), recorded.num_frames)
         camera_info = self._camera_info
         if camera_info is None:
             camera_info = self._new_camera_info(recorded)
         totals, record = self._totals.with_episode(
-            recorded, columns, rows_bytes=rows_bytes, camera_info=camera_info
+            recorded, columns, rows=rows, camera_info=camera_info
         )
         commit_episode(self._staging, record)
         self._totals = totals
@@ -262,8 +263,9 @@ class DatasetWriter:
         for camera, place in episode.places.items():
             members = self._unjoined.setdefault(camera, [])
             if members and members[0].places[camera] != place:
-                job = JoinJob(camera, members[0].places[camera], tuple(members))
-                self._resources.submit_join(partial(run_join, job, self._staging, self.info))
+                part_of = partial(saved_part, self._staging)
+                job = plan_join(camera, members, self.info, part_of)
+                self._resources.submit_join(partial(run_join, job, self._staging))
                 members.clear()
             members.append(episode)
 
@@ -275,21 +277,19 @@ class DatasetWriter:
         for key in [] if self.info.total_episodes else self.info.video_keys:
             is_depth = key in self.info.depth_keys
             encoder = self.options.depth_encoder if is_depth else self.options.encoder
-            path = video_path(self._staging.open, key)
+            path = part_path(self._staging.open, key)
             block = video_info(path, fps=self.info.fps, encoder=encoder)
             found.setdefault(key, {}).update(block)
         return found
 
     def _require_recording(self) -> None:
-        if self._state == "finalizing":
-            raise ModeError(
-                f"{self.root}: finalize() has failed, so this writer cannot record any more. Call "
-                "finalize() again, then resume the dataset to add episodes."
-            )
-        if self._state == "closed":
-            raise ModeError(
-                f"{self.root}: this writer is closed. To add episodes, resume the dataset."
-            )
+        reasons = {
+            "finalizing": "finalize() has failed, so this writer cannot record any more. Call "
+            "finalize() again, then resume the dataset to add episodes.",
+            "closed": "this writer is closed. To add episodes, resume the dataset.",
+        }
+        if reason := reasons.get(self._state):
+            raise ModeError(f"{self.root}: {reason}")
 
 
 @contextlib.contextmanager
@@ -301,12 +301,13 @@ def wrap_errors(what: str, root: Path, *, cure: str) -> Iterator[None]:
         raise
     except (OSError, av.FFmpegError) as error:
         raise WriteError(
-            f"{root}: writing {what} failed: {error}. {_describe_free_space(root)} "
+            f"{root}: writing {what} failed: {error}. {describe_free_space(root)} "
             f"All episodes saved before are intact. {cure}"
         ) from error
 
 
-def _describe_free_space(root: Path) -> str:
+def describe_free_space(root: Path) -> str:
+    """Return a sentence about the space left on the disk of a folder."""
     try:
         return f"The disk has {format_bytes(shutil.disk_usage(root).free)} left."
     except OSError as error:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -18,10 +18,16 @@ from hypothesis import strategies as st
 
 from robostream.errors import WriteError
 from robostream.meta import LeRobotDatasetMetadata
+from robostream.tools.convert.conversion import converted_info
 from robostream.tools.convert.files import compare_videos, has_equal_bits
-from robostream.tools.convert.sources import EpisodeFile, place_files
-from robostream.tools.convert.tables import converted_info
-from robostream.write import VideoPart, join_videos
+from robostream.write import (
+    EpisodeFile,
+    FilePlace,
+    FileTotals,
+    VideoPart,
+    join_videos,
+    place_files,
+)
 from tests.fixture_datasets import FIXTURES
 from tests.tools.convert.videos import packets
 
@@ -54,13 +60,13 @@ def test_episodes_fill_files_in_order(
     """A file has consecutive episodes of equal parameters and stays below its limit."""
     info = converted_info(META, data_files_size_in_mb=1, video_files_size_in_mb=limit_mb)
     info = replace(info, chunks_size=chunks_size)
-    episodes = [
-        {"camera": EpisodeFile(Path(f"{n}.mp4"), size, length, 0, kind)}
-        for n, (size, length, kind) in enumerate(files)
-    ]
-    placed = [found["camera"] for found in place_files(episodes, info)]
+    totals: Mapping[str | None, FileTotals] = {"camera": FileTotals(FilePlace(0, 0))}
+    placed = []
+    for size, length, kind in files:
+        file = EpisodeFile(Path("video.mp4"), size, length, 0, kind)
+        totals, places = place_files(totals, {"camera": file}, info)
+        placed.append(places["camera"])
 
-    assert [file.part.path for file in placed] == [e["camera"].path for e in episodes]
     numbers = [file.place.chunk * chunks_size + file.place.file for file in placed]
     assert sorted(set(numbers)) == list(range(len(set(numbers))))
     assert numbers == sorted(numbers)
@@ -69,7 +75,7 @@ def test_episodes_fill_files_in_order(
         assert len({kind for _, _, (_, _, kind) in together}) == 1
         assert len(together) == 1 or sum(s for _, _, (s, _, _) in together) < limit_mb * MB
         starts = np.cumsum([0, *(length for _, _, (_, length, _) in together)])[:-1]
-        assert [file.part.start_frame for _, file, _ in together] == starts.tolist()
+        assert [file.start_frame for _, file, _ in together] == starts.tolist()
 
 
 def test_a_joined_video_equals_its_parts(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from robostream.dataset import LeRobotDataset
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, decode_depth
 from robostream.tools import SynthSpec, make_dataset
-from robostream.tools.synth.spec import DEPTH_KEY, frames_of, image_key, script_of
+from robostream.tools.synth.recording import DEPTH_KEY, frames_of, image_key, script_of
 from tests.loader.programs import without_progress
 from tests.write.recording import file_size_limit
 

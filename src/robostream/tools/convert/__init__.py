@@ -3,6 +3,5 @@
 
 sources.py     what the files of each episode hold, and which of them can share a file
 files.py       a file of the copy: joined from the episodes' own, and compared with them
-tables.py      the metadata of the copy: episode table, tasks, statistics, info.json
-conversion.py  convert_dataset: all of it, in parallel and resumable
+conversion.py  convert_dataset: all of it, in parallel and resumable, and the metadata of the copy
 """

@@ -1,37 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`convert_dataset`: a v2.0 or v2.1 dataset as v3.0, without re-encoding."""
+"""`convert_dataset`: a v2.0 or v2.1 dataset as v3.0, without re-encoding, and its metadata."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from robostream import arguments, config
-from robostream.errors import SelectionError
-from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
-from robostream.progress import Progress
-from robostream.tools.child_processes import run_in_children
-from robostream.tools.convert.files import FileJob, make_file, plan_jobs
+from robostream.errors import MissingFileError, SelectionError
+from robostream.meta import (
+    DatasetInfo,
+    LeRobotDatasetMetadata,
+    location_of,
+    read_episode_stats,
+)
+from robostream.storage import FileOpener
+from robostream.tools.child_processes import run_jobs
+from robostream.tools.convert.files import make_file
 from robostream.tools.convert.sources import (
-    EpisodeFile,
     SourceEpisode,
     inspect_episode,
     list_episodes,
-    place_files,
+    place_episodes,
+    plan_files,
+    sound_blocks,
     warn_of_losses,
 )
-from robostream.tools.convert.tables import converted_info, write_tables
 from robostream.tools.staging import (
     copy_durably,
     local_folder,
+    new_file,
     new_folder,
     staging_folder,
     visible_files,
 )
-from robostream.write import row_schema
+from robostream.write import (
+    EpisodeFile,
+    FilePlace,
+    JoinJob,
+    StagedEpisode,
+    episode_row,
+    episode_table_files,
+    metadata_files,
+    row_schema,
+    write_metadata_file,
+)
 
+logger = logging.getLogger(__name__)
+
+
+# Episodes whose statistics become Arrow at a time; as Python objects they take far more.
+_STATS_AT_A_TIME = 1000
 # Episodes that a child inspects at a time.
 _INSPECTED_AT_A_TIME = 64
 # Files that the copy has in other forms, or that only recorders need.
@@ -100,12 +128,9 @@ def convert_dataset(
             "needs no conversion"
         )
     meta.ensure_readable()
-    limits = {
-        "data_files_size_in_mb": arguments.number(data_files_size_in_mb, "data_files_size_in_mb"),
-        "video_files_size_in_mb": arguments.number(
-            video_files_size_in_mb, "video_files_size_in_mb"
-        ),
-    }
+    sizes = ("data", data_files_size_in_mb), ("video", video_files_size_in_mb)
+    names = {f"{kind}_files_size_in_mb": size for kind, size in sizes}
+    limits = {name: arguments.number(size, name) for name, size in names.items()}
     jobs = arguments.whole_number(jobs, "jobs", least=1)
     info = converted_info(meta, **limits)
     record = {"root": str(source), "dataset": meta.fingerprint, **limits}
@@ -113,10 +138,12 @@ def convert_dataset(
         episodes = list_episodes(meta, source)
         inspected = _inspect(episodes, info, jobs)
         warn_of_losses(meta, episodes[0])
-        placed = place_files(inspected, info)
-        todo = plan_jobs(placed, staging, info)
+        placed = place_episodes(meta, inspected, info)
+        todo = plan_files(placed, inspected, info)
         _remove_unplanned(todo, staging)
-        kept = sum(_run(make_file, todo, jobs, "convert", sum(job.num_frames for job in todo)))
+        frames = sum(job.num_frames for job in todo)
+        make = partial(make_file, staging, info)
+        kept = sum(run_jobs(make, todo, processes=jobs, label="convert", frames=frames))
         write_tables(meta, placed, info, staging)
         others = _copy_others(source, episodes, staging)
     return ConvertReport(
@@ -132,11 +159,10 @@ def convert_dataset(
     )
 
 
-def inspect_in_child(
-    job: tuple[Sequence[SourceEpisode], DatasetInfo], send: Callable[[int], object]
+def inspect_episodes(
+    info: DatasetInfo, episodes: Sequence[SourceEpisode], send: Callable[[int], object]
 ) -> list[dict[str | None, EpisodeFile]]:
     """Return what the files of some episodes hold."""
-    episodes, info = job
     columns = row_schema(info.features).names
     found = [inspect_episode(episode, columns, info.fps) for episode in episodes]
     send(sum(episode.num_frames for episode in episodes))
@@ -145,41 +171,17 @@ def inspect_in_child(
 
 def _inspect(
     episodes: Sequence[SourceEpisode], info: DatasetInfo, processes: int
-) -> list[Mapping[str | None, EpisodeFile]]:
-    step = _INSPECTED_AT_A_TIME
-    todo = [(episodes[at : at + step], info) for at in range(0, len(episodes), step)]
-    frames = sum(episode.num_frames for episode in episodes)
-    found = _run(inspect_in_child, todo, processes, "inspect", frames)
-    return [files for some in found for files in some]
+) -> list[dict[str | None, EpisodeFile]]:
+    step, frames = _INSPECTED_AT_A_TIME, sum(episode.num_frames for episode in episodes)
+    some = [episodes[at : at + step] for at in range(0, len(episodes), step)]
+    inspect = partial(inspect_episodes, info)
+    found = run_jobs(inspect, some, processes=processes, label="inspect", frames=frames)
+    return list(chain(*found))
 
 
-def _run(
-    function: Callable[[Any, Callable[[int], object]], Any],
-    jobs: Sequence[Any],
-    processes: int,
-    label: str,
-    frames: int,
-) -> list[Any]:
-    """Return the results of all jobs, with a progress bar; one alone needs no child process."""
-    processes = min(processes, len(jobs))
-    with Progress(label, frames, "frames") as progress:
-        if processes == 1:
-            return [function(job, progress.update) for job in jobs]
-        return list(
-            run_in_children(
-                function,
-                jobs,
-                processes=processes,
-                per_child=1,
-                ahead=len(jobs),
-                on_message=progress.update,
-            )
-        )
-
-
-def _remove_unplanned(jobs: Sequence[FileJob], staging: Path) -> None:
+def _remove_unplanned(jobs: Sequence[JoinJob], staging: Path) -> None:
     """Remove files of an interrupted run that the copy, as its source is now, does not have."""
-    planned = {job.target for job in jobs}
+    planned = {staging / job.path for job in jobs}
     for path in staging.rglob("*"):
         if path.is_file() and path not in planned:
             path.unlink()
@@ -198,3 +200,89 @@ def _copy_others(source: Path, episodes: Sequence[SourceEpisode], staging: Path)
     for name in others:
         copy_durably(source / name, staging / name)
     return others
+
+
+def converted_info(
+    meta: LeRobotDatasetMetadata, *, data_files_size_in_mb: float, video_files_size_in_mb: float
+) -> DatasetInfo:
+    """Return info.json of v3.0 for a v2.x dataset. Pure."""
+    info = meta.info
+    silent = {
+        key: entry | {block: entry[block] | {"has_audio": False} for block in sound_blocks(entry)}
+        for key, entry in info.features.items()
+    }
+    return dataclasses.replace(
+        info,
+        features=info.features | silent,
+        codebase_version=config.CODEBASE_VERSION,
+        total_tasks=len(meta.tasks),
+        chunks_size=config.CHUNKS_SIZE,
+        data_files_size_in_mb=data_files_size_in_mb,
+        video_files_size_in_mb=video_files_size_in_mb,
+        data_path=config.DATA_PATH,
+        video_path=config.VIDEO_PATH if info.video_keys else None,
+    )
+
+
+def write_tables(
+    meta: LeRobotDatasetMetadata,
+    episodes: Sequence[StagedEpisode],
+    info: DatasetInfo,
+    staging: Path,
+) -> None:
+    """Write the files of meta/ of the copy."""
+    table = pa.Table.from_pylist([episode_row(episode, info) for episode in episodes])
+    stats = _stats_table(meta)
+    if stats is not None:
+        columns = [*table.columns, *stats.columns]
+        table = pa.table(columns, [*table.column_names, *stats.column_names])
+    tables = episode_table_files(table, info, FilePlace(0, 0))
+    for path, content in metadata_files(info, tables, list(meta.tasks), meta.stats).items():
+        with new_file(staging / path) as part:
+            write_metadata_file(content, part)
+
+
+def _stats_table(meta: LeRobotDatasetMetadata) -> pa.Table | None:
+    """Return the statistics of every episode in columns; None if the dataset has none per episode.
+
+    v2.0 has statistics of the whole dataset only.
+    """
+    found = _read_stats(meta)
+    tables, order = [], []
+    while some := list(islice(found, _STATS_AT_A_TIME)):
+        order += [episode for episode, _ in some]
+        names = dict.fromkeys(name for _, row in some for name in row)
+        tables.append(pa.table({name: [row.get(name) for _, row in some] for name in names}))
+    if not tables:
+        return None
+    row_of = dict(zip(order, range(len(order)), strict=True))
+    rows = [row_of.get(episode) for episode in range(meta.total_episodes)]
+    if None in rows:
+        logger.warning(
+            "%s: %d of the %d episodes have no statistics in %s, the first is episode %d",
+            *(meta.root, rows.count(None), len(rows), config.V2_STATS_PATH, rows.index(None)),
+        )
+    joined = pa.concat_tables(tables, promote_options="permissive")
+    return joined.take(pa.array(rows, pa.int64()))
+
+
+def _read_stats(meta: LeRobotDatasetMetadata) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        for episode, stats in read_episode_stats(
+            FileOpener(location_of(meta)), meta.total_episodes
+        ):
+            yield (
+                episode,
+                {
+                    f"stats/{feature}/{name}": _as_doubles(name, value)
+                    for feature, entry in stats.items()
+                    for name, value in entry.items()
+                },
+            )
+    except MissingFileError:
+        return
+
+
+def _as_doubles(name: str, value: Any) -> Any:
+    # Whole numbers in some episodes and fractions in others would be two types of one column.
+    return np.asarray(value, np.int64 if name == "count" else np.float64).tolist()

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,16 +19,9 @@ from robostream.decode import build_index
 from robostream.errors import DataFileError, RobostreamError, WriteError
 from robostream.meta import DatasetInfo
 from robostream.storage import LocalSource
-from robostream.tools.convert.sources import PlacedFile, is_regular, stored_schema
-from robostream.write import (
-    VideoPart,
-    frame_rate,
-    join_rows,
-    join_videos,
-    move_durably,
-    read_rows,
-    row_schema,
-)
+from robostream.tools.convert.sources import is_regular, stored_schema
+from robostream.tools.staging import new_file
+from robostream.write import JoinJob, VideoPart, read_rows, row_schema
 
 logger = logging.getLogger(__name__)
 
@@ -40,36 +31,9 @@ Bytes = npt.NDArray[np.uint8]
 _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
-@dataclass(frozen=True, slots=True)
-class FileJob:
-    """A file of the copy and its parts; `camera` is None for a file of rows."""
-
-    camera: str | None
-    target: Path
-    parts: tuple[VideoPart, ...]
-    info: DatasetInfo
-
-    @property
-    def num_frames(self) -> int:
-        """The rows or frames of all parts."""
-        return sum(part.num_frames for part in self.parts)
-
-
-def plan_jobs(
-    episodes: Sequence[Mapping[str | None, PlacedFile]], staging: Path, info: DatasetInfo
-) -> list[FileJob]:
-    """Return the files of the copy, the largest first: no process ends alone with a large one."""
-    parts: dict[tuple[str | None, str], list[VideoPart]] = {}
-    for files in episodes:
-        for key, file in files.items():
-            numbers = file.place.chunk, file.place.file
-            path = info.data_file(*numbers) if key is None else info.video_file(key, *numbers)
-            parts.setdefault((key, path), []).append(file.part)
-    jobs = [FileJob(key, staging / path, tuple(of), info) for (key, path), of in parts.items()]
-    return sorted(jobs, key=lambda job: -job.num_frames)
-
-
-def make_file(job: FileJob, on_frames: Callable[[int], object]) -> bool:
+def make_file(
+    staging: Path, info: DatasetInfo, job: JoinJob, on_frames: Callable[[int], object]
+) -> bool:
     """Make the file of a job, and return whether an earlier run had made it.
 
     It has its name once it was compared. A file of an earlier run is compared again: its source
@@ -79,71 +43,55 @@ def make_file(job: FileJob, on_frames: Callable[[int], object]) -> bool:
         WriteError: The file differs from its parts, or cannot be written.
         DataFileError: The rows of a part are damaged.
     """
-    is_kept = job.target.exists() and _is_current(job)
+    target = staging / job.path
+    is_kept = target.exists() and _is_current(job, info, target)
     if not is_kept:
-        _make_file(job, job.target.with_name(f"{job.target.name}.part"))
+        with new_file(target) as part:
+            _join(job, info, part)
+            _compare(job, info, part)
     on_frames(job.num_frames)
     return is_kept
 
 
-def _is_current(job: FileJob) -> bool:
+def _is_current(job: JoinJob, info: DatasetInfo, target: Path) -> bool:
     try:
-        _compare(job, job.target)
+        _compare(job, info, target)
     except (RobostreamError, pa.ArrowException, OSError) as error:
-        logger.warning("%s is made again, because the source has changed: %s", job.target, error)
+        logger.warning("%s is made again, because the source has changed: %s", target, error)
         return False
     return True
 
 
-def _make_file(job: FileJob, part: Path) -> None:
+def _join(job: JoinJob, info: DatasetInfo, target: Path) -> None:
+    described = row_schema(info.features)
+    first, last = job.parts[0].path, job.parts[-1].path
+    schema = None
+    if job.camera is None:
+        schema = stored_schema(first, described.names).with_metadata(described.metadata)
     try:
-        job.target.parent.mkdir(parents=True, exist_ok=True)
-        if job.camera is None:
-            _join_rows(job, part)
-        else:
-            join_videos(job.parts, part, rate=frame_rate(job.info.fps))
-        _compare(job, part)
-        move_durably(part, job.target)
-    except OSError as error:
-        if isinstance(error, RobostreamError):
-            raise
-        raise WriteError(
-            f"{job.target}: cannot be written: {error}. Finished files are kept: run the same "
-            "command again to continue with the others."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-def _join_rows(job: FileJob, target: Path) -> None:
-    described = row_schema(job.info.features)
-    paths = [part.path for part in job.parts]
-    schema = stored_schema(paths[0], described.names).with_metadata(described.metadata)
-    try:
-        join_rows(paths, target, schema)
+        job.make(target, schema)
     except pa.ArrowException as error:
         raise DataFileError(
-            f"a file from {paths[0]} to {paths[-1]} cannot be read: {error}. Copy them again."
+            f"a file from {first} to {last} cannot be read: {error}. Copy them again."
         ) from error
 
 
-def _compare(job: FileJob, target: Path) -> None:
+def _compare(job: JoinJob, info: DatasetInfo, target: Path) -> None:
     """Raise WriteError unless a file holds the parts of a job, and nothing else."""
     if job.camera is None:
-        _compare_rows(job, target)
+        _compare_rows(job, info, target)
     else:
-        compare_videos(job.parts, target, frame_rate(job.info.fps))
+        compare_videos(job.parts, target, job.rate)
 
 
-def _compare_rows(job: FileJob, target: Path) -> None:
-    names = row_schema(job.info.features).names
+def _compare_rows(job: JoinJob, info: DatasetInfo, target: Path) -> None:
+    names = row_schema(info.features).names
     with pq.ParquetFile(target, page_checksum_verification=True) as joined:
         if joined.num_row_groups != len(job.parts):
             raise _differ(target, f"{len(job.parts)} row groups")
         for number, part in enumerate(job.parts):
             want, found = read_rows(part.path).select(names), joined.read_row_group(number)
-            _check_images(want, job.info, part.path)
+            _check_images(want, info, part.path)
             if not has_equal_bits(want, found):
                 raise _differ(target, f"the rows of {part.path} in row group {number}")
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,18 @@ from robostream.decode import FrameIndex, build_index
 from robostream.errors import DamagedFileError, DataFileError, MissingFileError, VideoFileError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
 from robostream.storage import LocalSource
-from robostream.write import FilePlace, FileTotals, VideoPart, frame_rate
+from robostream.write import (
+    EpisodeFile,
+    FilePlace,
+    FileTotals,
+    JoinJob,
+    StagedEpisode,
+    VideoPart,
+    digest,
+    frame_rate,
+    place_files,
+    plan_joins,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,31 +48,6 @@ class SourceEpisode:
     number: int
     num_frames: int
     files: Mapping[str | None, Path]
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeFile:
-    """What a file of an episode holds.
-
-    Attributes:
-        num_frames: Its rows, or the frames of the video, which may be more.
-        reorder_frames: Most frames stored ahead of one that is shown earlier.
-        parameters: A digest of its schema or codec; files with equal ones can be joined.
-    """
-
-    path: Path
-    size_bytes: int
-    num_frames: int
-    reorder_frames: int
-    parameters: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedFile:
-    """The file of the copy that an episode's file becomes part of, and the part."""
-
-    place: FilePlace
-    part: VideoPart
 
 
 def list_episodes(meta: LeRobotDatasetMetadata, root: Path) -> list[SourceEpisode]:
@@ -143,7 +128,9 @@ def _inspect_rows(
     # Rows half a frame off belong to another frame: in a joined video, even of another episode.
     where = f"{path}: episode {episode.number}"
     check_times(numbers["timestamp"], numbers["frame_index"], fps, 0.5 / fps, where)
-    return EpisodeFile(path, path.stat().st_size, metadata.num_rows, 0, _digest(str(schema)))
+    return EpisodeFile(
+        path, path.stat().st_size, metadata.num_rows, 0, digest(str(schema).encode())
+    )
 
 
 def _inspect_video(path: Path, episode: SourceEpisode, rate: Fraction) -> EpisodeFile:
@@ -171,7 +158,7 @@ def _inspect_video(path: Path, episode: SourceEpisode, rate: Fraction) -> Episod
         index.file_bytes,
         index.num_frames,
         reorder_frames=int(max(np.arange(len(stored)) - stored)),
-        parameters=_digest(parameters),
+        parameters=digest(parameters.encode()),
     )
 
 
@@ -183,41 +170,47 @@ def is_regular(index: FrameIndex, rate: Fraction) -> bool:
     return np.array_equal(shown, frames * ticks.denominator)
 
 
-def place_files(
-    episodes: Sequence[Mapping[str | None, EpisodeFile]], info: DatasetInfo
-) -> list[dict[str | None, PlacedFile]]:
-    """Return where each file of each episode goes, by the size limits of `info`. Pure.
+def place_episodes(
+    meta: LeRobotDatasetMetadata,
+    files: Sequence[Mapping[str | None, EpisodeFile]],
+    info: DatasetInfo,
+) -> list[StagedEpisode]:
+    """Return where the files of each episode go, by the size limits of `info`. Pure.
 
     An episode is never divided. A file that would exceed its limit, or whose parameters differ,
     begins a new file of the copy.
     """
-    placed = {
-        key: _place(
-            [files[key] for files in episodes],
-            limit_mb=info.data_files_size_in_mb if key is None else info.video_files_size_in_mb,
-            chunks_size=info.chunks_size,
+    starts, lengths = meta.episodes["dataset_from_index"], meta.episodes["length"]
+    tasks = meta.episodes["tasks"]
+    totals = {key: FileTotals(FilePlace(0, 0)) for key in files[0]}
+    placed = []
+    for number, own in enumerate(files):
+        totals, places = place_files(totals, own, info)
+        episode = StagedEpisode(
+            saved_as=number,
+            episode_index=number,
+            start_frame=int(starts[number]),
+            num_frames=int(lengths[number]),
+            tasks=tasks[number],
+            data=places[None].place,
+            videos={key: place for key, place in places.items() if key is not None},
+            stats={},
+            camera_info={},
         )
-        for key in episodes[0]
-    }
-    return [{key: placed[key][number] for key in placed} for number in range(len(episodes))]
-
-
-def _place(files: Sequence[EpisodeFile], *, limit_mb: float, chunks_size: int) -> list[PlacedFile]:
-    totals, placed = FileTotals(FilePlace(0, 0)), []
-    for file in files:
-        totals = totals.with_episode(
-            file.size_bytes,
-            file.num_frames,
-            expected_bytes=file.size_bytes,
-            limit_mb=limit_mb,
-            chunks_size=chunks_size,
-            parameters=file.parameters,
-        )
-        start = totals.num_frames - file.num_frames
-        part = VideoPart(file.path, start, file.num_frames, file.reorder_frames)
-        placed.append(PlacedFile(totals.place, part))
+        placed.append(episode)
     return placed
 
 
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+def plan_files(
+    episodes: Sequence[StagedEpisode],
+    files: Sequence[Mapping[str | None, EpisodeFile]],
+    info: DatasetInfo,
+) -> list[JoinJob]:
+    """Return the files of the copy, the largest first: no process ends alone with a large one."""
+
+    def part_of(episode: StagedEpisode, key: str | None) -> VideoPart:
+        file = files[episode.saved_as][key]
+        start_frame = 0 if key is None else episode.videos[key].start_frame
+        return VideoPart(file.path, start_frame, file.num_frames, file.reorder_frames)
+
+    return sorted(plan_joins(episodes, info, part_of), key=lambda job: -job.num_frames)

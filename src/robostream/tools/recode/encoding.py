@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import faulthandler
-import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -18,20 +16,14 @@ from av.container import OutputContainer
 from av.video.frame import PictureType
 
 from robostream import config
-from robostream.byte_sizes import format_bytes
 from robostream.errors import WriteError
 from robostream.tools.recode.frames import To420, VideoFrames, check_copy, gamut_tags
-from robostream.write import (
-    VideoEncoderConfig,
-    ffmpeg_options,
-    move_durably,
-    normal_thread_priority,
-)
+from robostream.tools.staging import new_file
+from robostream.write import VideoEncoderConfig, add_stream, encode_frame
 
 # The largest crf of each codec, which is the lowest quality.
 _MOST_CRF = {"h264": 51, "hevc": 51, "libsvtav1": 63}
 CODECS = tuple(_MOST_CRF)
-_RESUME = "Finished files are kept: run the same command again to continue with the others."
 # Longer than any encoder takes for one frame, or to flush at the end.
 _STALL_S = 5 * config.ENCODER_STALL_S
 
@@ -92,7 +84,6 @@ def encode_video(job: VideoJob, on_frame: Callable[[], None]) -> None:
         VideoFileError: The source is damaged.
         WriteError: The encoder or the disk fails.
     """
-    part = job.target.with_name(f"{job.target.name}.part")
     frames = VideoFrames(job.source)
     clock = frames.index.time_base.denominator
     # The track and its edit list use the clock of the source, so all times stay exact.
@@ -101,20 +92,11 @@ def encode_video(job: VideoJob, on_frame: Callable[[], None]) -> None:
         "video_track_timescale": str(clock),
         "movie_timescale": str(clock),
     }
-    try:
-        job.target.parent.mkdir(parents=True, exist_ok=True)
-        with av.open(str(part), "w", format="mp4", options=options) as output:
-            _encode(job, frames, output, on_frame)
-        move_durably(part, job.target)
-    except (OSError, av.FFmpegError) as error:
-        if isinstance(error, WriteError):
-            raise
-        raise WriteError(
-            f"{job.target}: cannot be written: {error}. The disk has "
-            f"{format_bytes(shutil.disk_usage(job.target.parent).free)} left. {_RESUME}"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
+    with (
+        new_file(job.target) as part,
+        av.open(str(part), "w", format="mp4", options=options) as output,
+    ):
+        _encode(job, frames, output, on_frame)
 
 
 def _encode(
@@ -141,14 +123,8 @@ def _encode(
 
 
 def _add_stream(output: OutputContainer, first: av.VideoFrame, job: VideoJob) -> av.VideoStream:
-    config.quiet_encoders()
-    options = ffmpeg_options(job.options)
-    stream = output.add_stream(job.options.codec, job.rate, options=options)
-    assert isinstance(stream, av.VideoStream)
-    stream.width, stream.height = first.width, first.height
-    stream.pix_fmt = job.options.pix_fmt
+    stream = add_stream(output, job.options, job.rate, (first.width, first.height))
     context = stream.codec_context
-    context.time_base = 1 / job.rate
     context.colorspace, context.color_range = first.colorspace, first.color_range
     context.color_primaries, context.color_trc = gamut_tags(first)
     return stream
@@ -170,12 +146,9 @@ def _packets(
         frame.pts, frame.time_base = number, 1 / rate
         # A decoded frame keeps the type it was stored as, which would force the encoder's choice.
         frame.pict_type = PictureType.NONE
-        # The first frame opens the encoder.
-        with nullcontext() if number else normal_thread_priority():
-            packets = stream.encode(frame)
-        yield from packets
+        yield from encode_frame(stream, frame)
         on_frame()
-    yield from stream.encode(None)
+    yield from encode_frame(stream, None)
 
 
 def _disorder(job: VideoJob, found: str) -> str:

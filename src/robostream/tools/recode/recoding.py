@@ -14,9 +14,8 @@ import numpy as np
 from robostream import config
 from robostream.errors import VideoFileError
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.progress import Progress
 from robostream.storage import write_bytes_atomic
-from robostream.tools.child_processes import run_in_children
+from robostream.tools.child_processes import run_jobs
 from robostream.tools.recode.encoding import RecodeSpec, VideoJob, encode_and_check
 from robostream.tools.recode.frames import VideoFrames
 from robostream.tools.staging import (
@@ -104,18 +103,27 @@ def recode_dataset(
             for video in sorted(videos, key=lambda video: -video.num_frames)
         ]
         kept = sum(job.target.exists() for job in todo)
-        psnr_db = _encode(todo, jobs)
+        frames = sum(video.num_frames for video in videos)
+        # Not in this process: one whose encoder stalls ends.
+        psnrs_db = run_jobs(
+            encode_and_check,
+            todo,
+            processes=jobs,
+            label="recode",
+            frames=frames,
+            may_run_here=False,
+        )
         same = Counter(_copy(source, staging, name, link=link) for name in others)
         _write_info(videos, meta, source, staging, spec)
     return RecodeReport(
         path=target,
         spec=spec,
         video_files=len(videos),
-        frames=sum(video.num_frames for video in videos),
+        frames=frames,
         kept_files=kept,
         camera_bytes=_camera_bytes(videos, target),
         same_files=dict(same),
-        psnr_db=psnr_db,
+        psnr_db=min(psnrs_db),
     )
 
 
@@ -166,21 +174,6 @@ def _check_size(spec: RecodeSpec, width: int, height: int, file: str) -> None:
         check_encoder(options, width=width, height=height)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
-
-
-def _encode(jobs: list[VideoJob], processes: int) -> float:
-    """Encode and check all videos, with a progress bar; return the lowest PSNR."""
-    total = sum(job.num_frames for job in jobs)
-    with Progress("recode", total, "frames") as progress:
-        psnrs_db = run_in_children(
-            encode_and_check,
-            jobs,
-            processes=min(processes, len(jobs)),
-            per_child=1,
-            ahead=len(jobs),
-            on_message=progress.update,
-        )
-        return min(psnrs_db)
 
 
 def _copy(source: Path, staging: Path, name: str, *, link: bool) -> str:

@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinhole cameras: where they stand, how space maps to pixels, and their sensor noise."""
+"""Pinhole cameras: where they stand, and how space maps to pixels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from robostream.tools.synth.arm import ArmPose, Floats
-from robostream.tools.synth.script import RandomStream, generator_of
 
 NEAREST_M = 0.03  # nothing closer to a camera is drawn
 LIGHT = (0.36, 0.30, 0.88)  # unit vector towards the lamp, in the room
-REACH = 8  # no grain is stronger than this many levels
-_TILE_MARGIN = 64  # how many rows and columns the tile is larger than the image
-
 
 Plane = npt.NDArray[np.floating[Any]]
 Box = tuple[slice, slice]  # rows and columns
@@ -63,13 +59,13 @@ class Camera:
         right, down, ahead = (self.axes @ np.array(LIGHT)).tolist()
         return right, down, ahead
 
-    def box(self, spots: Sequence[tuple[float, float, float]]) -> Box | None:
-        """Return the box that covers (column, row, margin) spots, None if outside the image."""
+    def box(self, spots: Sequence[tuple[float, float, float]]) -> Box:
+        """Return the box of pixels that covers (column, row, margin) spots; it may be empty."""
         left = max(0, math.floor(min(c - m for c, _, m in spots)))
         right = min(self.width, math.ceil(max(c + m for c, _, m in spots)))
         top = max(0, math.floor(min(r - m for _, r, m in spots)))
         bottom = min(self.height, math.ceil(max(r + m for _, r, m in spots)))
-        return None if left >= right or top >= bottom else (slice(top, bottom), slice(left, right))
+        return slice(top, max(top, bottom)), slice(left, max(left, right))
 
     def around(self, box: Box, column: float, row: float) -> tuple[Plane, Plane]:
         """Return the pixel centres of a box as offsets from a point, (1, w) and (h, 1)."""
@@ -96,13 +92,8 @@ class Camera:
 
         The last coordinate is positive for pixels below the horizon.
         """
-        centre = np.array(
-            [
-                [1 / self.focal_px, 0.0, -self.width / 2 / self.focal_px],
-                [0.0, 1 / self.focal_px, -self.height / 2 / self.focal_px],
-                [0.0, 0.0, 1.0],
-            ]
-        )
+        f, across, down = self.focal_px, self.width / 2, self.height / 2
+        centre = np.array([[1 / f, 0.0, -across / f], [0.0, 1 / f, -down / f], [0.0, 0.0, 1.0]])
         direction = self.axes.T @ centre
         x, y, z = self.eye
         # eye - z / direction_z * direction, times -direction_z
@@ -115,8 +106,7 @@ def fixed_camera(mount: Mount, *, shift: Floats, width: int, height: int) -> Cam
     eye = np.array(mount.eye) + shift
     ahead = _unit(np.subtract(mount.target, mount.eye))
     right = _unit(np.cross(ahead, np.array([0.0, 0.0, 1.0])))
-    axes = np.stack([right, np.cross(ahead, right), ahead])
-    return Camera(eye, axes, _focal_px(mount.view_deg, width, height), width, height)
+    return _open_camera(eye, ahead, right, mount.view_deg, width, height)
 
 
 def wrist_camera(pose: ArmPose, *, width: int, height: int) -> Camera:
@@ -124,10 +114,7 @@ def wrist_camera(pose: ArmPose, *, width: int, height: int) -> Camera:
     normal = np.cross(pose.approach, pose.closing)
     eye = pose.wrist + 0.035 * pose.approach + 0.062 * normal
     ahead = _unit(pose.tip + 0.03 * normal + 0.02 * pose.approach - eye)
-    right = -pose.closing
-    down = np.cross(ahead, right)
-    axes = np.stack([right, down, ahead])
-    return Camera(eye, axes, _focal_px(WRIST_VIEW_DEG, width, height), width, height)
+    return _open_camera(eye, ahead, -pose.closing, WRIST_VIEW_DEG, width, height)
 
 
 def cast_down(points: Floats) -> Floats:
@@ -138,46 +125,19 @@ def cast_down(points: Floats) -> Floats:
     return np.asarray(ground)
 
 
-def _focal_px(view_deg: float, width: int, height: int) -> float:
-    """Return the focal length that spans the view over the shorter side of the image."""
-    return min(width, height) / (2 * math.tan(math.radians(view_deg) / 2))
+def _open_camera(
+    eye: Floats, ahead: Floats, right: Floats, view_deg: float, width: int, height: int
+) -> Camera:
+    """Return a camera whose field of view spans the shorter side of the image."""
+    focal_px = min(width, height) / (2 * math.tan(math.radians(view_deg) / 2))
+    axes = np.stack([right, np.cross(ahead, right), ahead])
+    return Camera(eye, axes, focal_px, width, height)
 
 
 def _unit(vector: Floats) -> Floats:
     return np.asarray(vector / np.linalg.norm(vector))
 
 
-def add_noise(
-    image: Plane, *, seed: int, level: float, key: tuple[int, ...]
-) -> npt.NDArray[np.uint8]:
-    """Return a planar image as (height, width, 3) bytes, with noise added.
-
-    Args:
-        image: Planar, (3, height, width); it is clipped in place.
-        seed: Determines the noise tile, which is shifted at random for every image.
-        level: The standard deviation of the brightness noise, in levels of 255.
-        key: Integers that identify the image: episode, frame, camera.
-    """
-    _, height, width = image.shape
-    tile = _tile(seed, height, width, level)
-    row, column = generator_of(RandomStream.NOISE_SHIFT, seed, *key).integers(_TILE_MARGIN, size=2)
-    grain = tile[row : row + height, column : column + width]
-    # Within these bounds the sum cannot leave 0..255, so bytes are enough to add it.
-    np.clip(image, REACH, 255 - REACH, out=image)
-    pixels = np.empty((height, width, 3), np.uint8)
-    for channel in range(3):
-        np.copyto(pixels[..., channel], image[channel], casting="unsafe")
-    pixels += grain
-    pixels -= np.uint8(REACH)
-    return pixels
-
-
-@lru_cache(maxsize=2)
-def _tile(seed: int, height: int, width: int, level: float) -> npt.NDArray[np.uint8]:
-    """Return the noise tile of a seed, REACH meaning none; mostly grey, a little coloured."""
-    rng = generator_of(RandomStream.NOISE, seed)
-    shape = (height + _TILE_MARGIN, width + _TILE_MARGIN)
-    grey = rng.normal(0.0, level, (*shape, 1))
-    coloured = rng.normal(0.0, level / 3, (*shape, 3))
-    grain = np.rint(grey + coloured) + REACH
-    return np.asarray(grain.clip(0, 2 * REACH), np.uint8)
+def flat(rgb: npt.ArrayLike) -> Plane:
+    """Return a colour that broadcasts over a planar image."""
+    return np.array(rgb, np.float32)[:, None, None]

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.tools.synth.arm import Floats
-from robostream.tools.synth.camera import Camera, Plane
-from robostream.tools.synth.layers import flat
+from robostream.tools.synth.camera import Camera, Plane, flat
 from robostream.tools.synth.script import RandomStream, generator_of
 
 TEXELS = 1024
@@ -55,7 +54,7 @@ def make_room(seed: int) -> Room:
         side = image.shape[1] // 2
         image = image.reshape(3, side, 2, side, 2).mean((2, 4))
         levels.append(pack(image))
-    return Room(tuple(levels), np.array(_pick(rng, _WALLS)), rng.uniform(90, 160, 3))
+    return Room(tuple(levels), rng.choice(_WALLS), rng.uniform(90, 160, 3))
 
 
 def within(values: Plane, span: tuple[float, float]) -> npt.NDArray[np.bool_]:
@@ -84,11 +83,11 @@ def _table_top(rng: np.random.Generator) -> Plane:
     image = np.empty((3, TEXELS, TEXELS), np.float32)
     image[:] = flat(FLOOR_RGB) * 0.85
     on_table = within(x, TABLE_X_M) & within(y, TABLE_Y_M)
-    np.copyto(image, flat(_pick(rng, _WOODS)) * _grain(rng, x), where=on_table)
+    np.copyto(image, flat(rng.choice(_WOODS)) * _grain(rng, x), where=on_table)
     checks = (np.floor(x / CHECK_M) + np.floor(y / CHECK_M)) % 2
     weave = 0.92 + 0.10 * checks + 0.025 * _smooth_noise(rng, 200, 200)
     on_cloth = within(x, CLOTH_X_M) & within(y, CLOTH_Y_M)
-    np.copyto(image, flat(_pick(rng, _CLOTHS)) * weave, where=on_cloth)
+    np.copyto(image, flat(rng.choice(_CLOTHS)) * weave, where=on_cloth)
     image *= 1.06 - 0.5 * ((x - 0.25) ** 2 + y**2)  # the lamp hangs over the middle
     return np.clip(image, 12, 243)
 
@@ -114,12 +113,6 @@ def _stretch(knots: Plane) -> Plane:
     low = np.minimum(at.astype(int), len(knots) - 2)
     part = (at - low).astype(np.float32)[:, None]
     return np.asarray(knots[low] + part * (knots[low + 1] - knots[low]))
-
-
-def _pick(
-    rng: np.random.Generator, colours: tuple[tuple[int, int, int], ...]
-) -> tuple[int, int, int]:
-    return colours[rng.integers(len(colours))]
 
 
 def see_table(room: Room, camera: Camera) -> Plane:
@@ -169,20 +162,17 @@ def _cast(room: Room, texture: Words, eye: Floats, rays: Floats) -> tuple[Floats
     exits = np.where(rays > 0, ROOM_HIGH_M - eye, ROOM_LOW_M - eye) / rays
     depth = exits.min(1)
     colour = _wall_colour(room, eye + depth[:, None] * rays, exits.argmin(1))
+    scale = len(texture) / MAP_M
     # The table is a slab: a ray that misses its top but hits its underside sees its edge.
     for height, light in ((-TABLE_THICKNESS_M, 0.5), (0.0, 1.0)):
         reach = (height - eye[2]) / rays[:, 2]
         x, y = eye[0] + reach * rays[:, 0], eye[1] + reach * rays[:, 1]
         hit = (reach > 0) & within(x, TABLE_X_M) & within(y, TABLE_Y_M)
-        colour[:, hit] = light * _table_colour(texture, x[hit], y[hit])
+        texels = (x[hit] - MAP_X0_M) * scale, (y[hit] - MAP_Y0_M) * scale
+        row, column = (values.astype(np.int32) for values in texels)
+        colour[:, hit] = light * unpack(texture[row, column])
         depth[hit] = reach[hit]
     return colour, depth
-
-
-def _table_colour(texture: Words, x: Floats, y: Floats) -> Plane:
-    scale = len(texture) / MAP_M
-    row, column = (x - MAP_X0_M) * scale, (y - MAP_Y0_M) * scale
-    return unpack(texture[row.astype(np.int32), column.astype(np.int32)])
 
 
 def _wall_colour(room: Room, at: Floats, axis: npt.NDArray[np.intp]) -> Floats:

@@ -37,17 +37,10 @@ HOVER_M = 0.13  # of the finger tips above the table while the hand travels
 MIN_GAP_M = 0.03  # between any two objects on the table
 
 
-class RandomStream(enum.IntEnum):
-    """What a generator is for. The numbers are part of what a seed means."""
-
-    TASKS = 1
-    SCRIPT = 2
-    ROOM = 3
-    NOISE = 4
-    EXPOSURE = 5
-    LENGTH = 6
-    JOLT = 7
-    NOISE_SHIFT = 8
+# What a generator is for. The numbers, from 1, are part of what a seed means.
+RandomStream = enum.IntEnum(
+    "RandomStream", "TASKS SCRIPT ROOM NOISE EXPOSURE LENGTH JOLT NOISE_SHIFT"
+)
 
 
 def generator_of(stream: RandomStream, *key: int) -> np.random.Generator:
