@@ -78,22 +78,6 @@ def refuse_positions(values: tuple[Any, ...]) -> None:
         )
 
 
-def refuse_items() -> NoReturn:
-    """Raise SelectionError for an item of a stream."""
-    raise SelectionError(
-        "a StreamingLeRobotDataset has no items by number: iterate over it, or over a "
-        "StreamingDataLoader of it. LeRobotDataset has dataset[3] and dataset[3:5]."
-    )
-
-
-def refuse_dataset(dataset: object) -> NoReturn:
-    """Raise SelectionError for a dataset that is not a stream."""
-    raise SelectionError(
-        f"want a StreamingLeRobotDataset or a MixtureDataset, got {type(dataset).__name__}; a "
-        "map-style dataset goes with torch's DataLoader and EpisodeAwareSampler"
-    )
-
-
 def refuse_samples(samples: object) -> NoReturn:
     """Raise SelectionError: the `collate_fn` of a StreamingDataLoader, which collates nothing.
 

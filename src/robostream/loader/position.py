@@ -43,6 +43,7 @@ class Position:
         is_used: Whether an iterator, also one of a loader, has continued from `staged`.
         batches_taken: Number and size of a plain DataLoader's batches, if the state counts those.
         version: How often a cursor was staged.
+        is_read_by_loader: Whether a loader over the stream delivered last, not the stream itself.
     """
 
     def __init__(self) -> None:
@@ -51,6 +52,7 @@ class Position:
         self.is_used = False
         self.batches_taken: tuple[int, int] | None = None
         self.version = 0
+        self.is_read_by_loader = False
 
     def next_start(self) -> Cursor:
         """Return where an iterator that is made now begins.
@@ -69,16 +71,18 @@ class Position:
         self.batches_taken = batches_taken
         self.version += 1
 
-    def set_epoch(self, epoch: int) -> None:
+    def set_epoch(self, epoch: int, *, is_used: bool = False) -> None:
         """Make the next iterator begin an epoch, unless a loaded state for it is still unused.
 
-        So a loop over epochs that calls this method continues at the position of the state.
+        So a loop over epochs that calls this method continues at the position of the state. With
+        `is_used`, others have continued from it.
         """
-        if not self.is_pending or self.staged.epoch != epoch or self.is_used:
+        if not self.is_pending or self.staged.epoch != epoch or self.is_used or is_used:
             self.stage(Cursor(epoch, 0))
 
-    def mark_used(self, version: int) -> None:
-        """Record that a loader's iterator, begun at a version, has continued from `staged`."""
+    def deliver_to_loader(self, version: int) -> None:
+        """Record that a loader's iterator, begun at a version, has delivered."""
+        self.is_read_by_loader = True
         if self.version == version:
             self.is_used = True
 
@@ -88,6 +92,7 @@ class Position:
         A cursor staged since then stays.
         """
         self.cursor = cursor
+        self.is_read_by_loader = False
         if self.version == version:
             self.is_pending, self.is_used = False, True
 
@@ -101,22 +106,28 @@ class EpochTable:
     def __init__(self) -> None:
         self.__setstate__({"content": pickle.dumps({})})
 
-    def epoch_of(self, key: EpochKey, first: int) -> int:
-        """Return the epoch of an iterator, the same for all its workers.
+    def begin(self, version: int, first: int, base_seed: int | None) -> tuple[int, EpochKey | None]:
+        """Return the epoch of a new iterator, at least `first`, and its key if a worker begins it.
 
-        A new version of the position begins anew at the epoch `first`.
+        All workers of an iterator get the same epoch. `base_seed` is that of a plain DataLoader's
+        iterator; None in the main process. A new version of the position begins anew.
         """
         with self._locked() as epochs:
+            following = max(first, _last(epochs, version) + 1)
+            if base_seed is None:
+                return following, None
+            key = version, base_seed, self._laps
+            self._laps += 1
             if key not in epochs:
-                epochs[key] = max(first, _last(epochs, key[0]) + 1)
+                epochs[key] = following
                 if len(epochs) > _MOST_ITERATORS:
                     del epochs[next(iter(epochs))]
-            return epochs[key]
+            return epochs[key], key
 
-    def move(self, key: EpochKey, epoch: int) -> None:
-        """Record that an iterator continues in another epoch."""
+    def move(self, key: EpochKey | None, epoch: int) -> None:
+        """Record that an iterator continues in the epoch of a state that it was given."""
         with self._locked() as epochs:
-            if key in epochs:
+            if key is not None and key in epochs:
                 epochs[key] = epoch
 
     def last(self, version: int) -> int:
@@ -138,6 +149,7 @@ class EpochTable:
         return {"content": self._read()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self._laps = 0  # iterators that this copy has begun in a worker
         if "path" in state:
             self._fd = os.open(state["path"], os.O_RDWR)
         else:

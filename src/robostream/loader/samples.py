@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, SupportsIndex
@@ -98,21 +99,16 @@ def skip_batches(share: SampleShare, batches: int, batch_size: int) -> tuple[Sam
 
 def _deal(per_worker: list[int], left: int) -> tuple[list[int], int]:
     """Return the batches taken from each worker, and whose turn is next."""
-    taken = [0] * len(per_worker)
+    # Whole rounds take one batch from each worker that has one left.
+    rounds = bisect_right(
+        range(max(per_worker)), left, key=lambda n: sum(min(n + 1, count) for count in per_worker)
+    )
+    taken = [min(rounds, count) for count in per_worker]
     turn = 0
-    while left:
-        # Count whole rounds at once, as long as the same workers have batches left.
-        having = [w for w, count in enumerate(per_worker) if taken[w] < count]
-        rounds = min(left // len(having), min(per_worker[w] - taken[w] for w in having))
-        if rounds and turn == 0:
-            for worker in having:
-                taken[worker] += rounds
-            left -= rounds * len(having)
-            continue
-        if taken[turn] < per_worker[turn]:
-            taken[turn] += 1
-            left -= 1
-        turn = (turn + 1) % len(per_worker)
+    having = [worker for worker, count in enumerate(per_worker) if count > rounds]
+    for worker in having[: left - sum(taken)]:
+        taken[worker] += 1
+        turn = (worker + 1) % len(per_worker)
     return taken, turn
 
 
@@ -132,24 +128,19 @@ def iterate_samples(
     if position.is_pending and position.batches_taken is not None:
         share, skipped = skip_batches(share, *position.batches_taken)
     first = share.plan.epoch
-    epoch, key = stream.begin_epoch(first, None if info is None else info.seed - info.id)
+    base_seed = None if info is None else info.seed - info.id
+    epoch, key = stream.epochs.begin(version, first, base_seed)
     if epoch != first:
         share, skipped = SampleShare(stream.plan(epoch), cut, 0, worker, num_workers), 0
     return SampleIterator(share, skipped, open_context(num_workers), stream, version, key)
 
 
 class SampleIterator:
-    """Yields one process's samples of an epoch; resumes from its own state.
+    """Yields one process's samples of an epoch, without those that were skipped.
 
-    torchdata's StatefulDataLoader saves and restores that state worker by worker.
-
-    Args:
-        share: Which samples.
-        skipped: How many of them were delivered before.
-        context: The files and decoders of this process.
-        stream: Where the stream stands.
-        version: The version of the stream's position when the iterator began.
-        key: The iterator in the table of epochs; None in the main process.
+    Resumes from its own state, which torchdata's StatefulDataLoader saves and restores worker by
+    worker. `version` is that of the stream's position when the iterator began; `key` is its key in
+    the table of epochs, None in the main process.
     """
 
     def __init__(
@@ -178,7 +169,7 @@ class SampleIterator:
         sample = next(self._samples)
         self._delivered += 1
         if self._key is None:
-            self._stream.deliver(self._cursor(), self._version)
+            self._stream.position.deliver(self._cursor(), self._version)
         return sample
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -212,7 +203,7 @@ class SampleIterator:
         self._share = SampleShare(plan, cut, cursor.position, worker, num_workers)
         self._delivered = state["delivered"]
         self.close()
-        self._stream.move_epoch(self._key, plan.epoch)
+        self._stream.epochs.move(self._key, plan.epoch)
 
     def close(self) -> None:
         """Close what is open for the next samples."""
