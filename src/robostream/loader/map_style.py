@@ -38,13 +38,7 @@ from robostream.assemble import (
     write_depth,
 )
 from robostream.decode import FrameEngine, TorchcodecBackend
-from robostream.errors import (
-    DatasetError,
-    ReplacedFileError,
-    SelectionError,
-    call_user,
-    tell_where,
-)
+from robostream.errors import DatasetError, ReplacedFileError, SelectionError, call_user, tell_where
 from robostream.meta import Stats, forward
 from robostream.storage import LruCache
 
@@ -127,14 +121,12 @@ class MapReader:
         if clip.shape is not None:
             camera = camera.with_size(clip.shape)
         stack = np.empty(camera.stack, camera.dtype)
-        resize = camera.resize is not None
+        pixels = stack if camera.coding is None else np.empty(camera.stack, np.uint16)
         numbers, within = clip.numbers[frames], (int(clip.numbers[0]), int(clip.numbers[-1]) + 1)
-        if camera.coding is None:
-            self.engine.read(clip.file, numbers, stack, within=within, resize=resize)
-        else:
-            codes = np.empty(camera.stack, np.uint16)
-            self.engine.read(clip.file, numbers, codes, within=within, resize=resize)
-            write_depth(self._layout, camera, codes, stack)
+        resize = camera.resize is not None
+        self.engine.read(clip.file, numbers, pixels, within=within, resize=resize)
+        if camera.coding is not None:
+            write_depth(self._layout, camera, pixels, stack)
         return stack.reshape(camera.shape)
 
     def row(self, number: int) -> dict[str, Any]:

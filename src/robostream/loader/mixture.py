@@ -28,25 +28,13 @@ from robostream.assemble import (
 )
 from robostream.device import check_decode_device
 from robostream.errors import SelectionError
-from robostream.loader.cursor import (
-    BadEpisodes,
-    StreamContent,
-    StreamCursor,
-    epochs_of,
-    first_plan,
-)
+from robostream.loader.cursor import BadEpisodes, StreamContent, StreamCursor, epochs_of, first_plan
 from robostream.loader.mixture_content import PROBED_AT_ONCE, MixtureContent, selected_frames
 from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits
 from robostream.loader.streaming import FrameStream
 from robostream.meta import LeRobotDatasetMetadata, Stats, forward
-from robostream.plan import (
-    Mixture,
-    MixtureSource,
-    WholeEpisodes,
-    label_dataset,
-    share_frames,
-)
+from robostream.plan import Mixture, MixtureSource, WholeEpisodes, label_dataset, share_frames
 
 logger = logging.getLogger(__name__)
 

@@ -31,13 +31,7 @@ from robostream.assemble import (
 from robostream.batches import WorkerContext, probe_layout
 from robostream.device import check_decode_device, refuse_gpu
 from robostream.errors import SelectionError
-from robostream.loader.cursor import (
-    BadEpisodes,
-    StreamContent,
-    StreamCursor,
-    epochs_of,
-    first_plan,
-)
+from robostream.loader.cursor import BadEpisodes, StreamContent, StreamCursor, epochs_of, first_plan
 from robostream.loader.options import accept_legacy, for_pickle, refuse_positions
 from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits

@@ -136,13 +136,14 @@ class _IteratorProgress:
     Attributes:
         timeout_s: How long the consumer waits for a worker; 0 for no limit.
         failed: The first batch that cannot be built, and why.
+        texts: The texts of the batches that are not taken.
     """
 
     def __init__(self, timeout_s: float, num_workers: int) -> None:
         self.timeout_s = timeout_s
         self.failed: Failed | None = None
         self._num_built = [0] * num_workers
-        self._texts: dict[int, Texts] = {}
+        self.texts: dict[int, Texts] = {}
 
     def slowest(self, step: int) -> int | None:
         """Return the first worker that has not built its part of a batch; None if all have."""
@@ -150,10 +151,6 @@ class _IteratorProgress:
             if num_built <= step:
                 return worker
         return None
-
-    def take_texts(self, step: int) -> Texts:
-        """Return the texts of a batch and forget them."""
-        return self._texts.pop(step, {})
 
     def add(self, worker: int, message: Built | Failed) -> None:
         """Record a worker's report."""
@@ -163,7 +160,7 @@ class _IteratorProgress:
             return
         self._num_built[worker] = message.step + 1
         for step, own in message.texts.items():
-            texts = self._texts.setdefault(step, {})
+            texts = self.texts.setdefault(step, {})
             for key, values in own.items():
                 texts.setdefault(key, {}).update(values)
 
@@ -248,7 +245,7 @@ class WorkerPool(BatchPool):
                 # Waking up for every worker's message would take time from the workers.
                 if not self._poll(deadline, worker):
                     raise self._late(worker, progress.timeout_s)
-            return progress.take_texts(step)
+            return progress.texts.pop(step, {})
 
     def is_built(self, iterator: int, step: int) -> bool:
         """Return whether a batch is known to be built; waits neither for workers nor threads."""

@@ -30,14 +30,7 @@ from robostream.batches import (
     preserve_generators,
 )
 from robostream.decode import COUNTERS
-from robostream.device import (
-    LESS_MEMORY,
-    ByteArray,
-    DeviceBatches,
-    map_memory,
-    open_shared,
-    unpack,
-)
+from robostream.device import LESS_MEMORY, ByteArray, DeviceBatches, map_memory, open_shared, unpack
 from robostream.errors import WorkerError
 from robostream.plan import Schedule, ScheduledStep, WorkerShard, rank_lanes
 from robostream.workers.pool import BatchPool
