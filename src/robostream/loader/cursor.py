@@ -35,9 +35,7 @@ from robostream.plan import (
     MixtureSource,
     WholeEpisodes,
     capture_state,
-    check_batches,
     check_state,
-    counts_batches,
     default_lanes,
     parse_state,
     quarantined_episodes,
@@ -207,16 +205,10 @@ class StreamCursor:
         self.bad_episodes.add(dict.fromkeys(bad, "quarantined by an earlier run"))
         return cursor
 
-    def load_state_dict(self, state: Mapping[str, Any], *, skip_epoch: bool) -> None:
-        """Make the next iterator, also of loaders, begin where a state stands."""
-        if counts_batches(state):
-            self.position.stage(Cursor(0, 0), check_batches(state))
-        else:
-            self.position.stage(self.restore(state, skip_epoch=skip_epoch))
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator begin an epoch, unless a loaded state for it is still unused."""
-        self.position.set_epoch(epoch, is_used=self._is_read_by_workers())
+    @property
+    def is_read_by_workers(self) -> bool:
+        """Whether workers of a plain DataLoader have begun an epoch since the position was set."""
+        return self.epochs.last(self.position.version) >= 0
 
     def check_is_reader(self) -> None:
         """Raise StateError if a loader delivered last: this position is not the run's then."""
@@ -225,7 +217,7 @@ class StreamCursor:
                 "a StreamingDataLoader reads this stream and knows where the run stands: save "
                 "loader.state_dict() instead of stream.state_dict()"
             )
-        if self._is_read_by_workers():
+        if self.is_read_by_workers:
             raise StateError(
                 "worker processes of a plain DataLoader delivered the samples, and the dataset "
                 "cannot see their progress. Use StreamingDataLoader, or torchdata's "
@@ -241,9 +233,6 @@ class StreamCursor:
             "epochs": self.epochs.for_copy(),
         }
         return self.__dict__ | own
-
-    def _is_read_by_workers(self) -> bool:
-        return self.epochs.last(self.position.version) >= 0
 
 
 class WorkerTrace(Exception):

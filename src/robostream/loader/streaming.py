@@ -37,7 +37,14 @@ from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits
 from robostream.loader.samples import iterate_samples
 from robostream.meta import Features, LeRobotDatasetMetadata, forward
-from robostream.plan import EpochPlan, WorkerShard, rank_lanes
+from robostream.plan import (
+    Cursor,
+    EpochPlan,
+    WorkerShard,
+    check_batches,
+    counts_batches,
+    rank_lanes,
+)
 
 _IN_WORKER = "kept by the iterator of a worker"
 _WORK = ("fetch", "decode", "convert", "copy")
@@ -93,7 +100,8 @@ class FrameStream(IterableDataset[dict[str, Any]]):
 
         A loaded state in that epoch stays if no iterator has continued from it yet.
         """
-        self._cursor.set_epoch(arguments.whole_number(epoch, "epoch", least=0))
+        epoch, cursor = arguments.whole_number(epoch, "epoch", least=0), self._cursor
+        cursor.position.set_epoch(epoch, is_used=cursor.is_read_by_workers)
 
     def __getitem__(self, item: object) -> NoReturn:
         raise SelectionError(
@@ -126,8 +134,11 @@ class FrameStream(IterableDataset[dict[str, Any]]):
         If the weights or datasets of a mixture have changed, the new ones begin with the next
         epoch. In the middle of an epoch that is an error, unless `skip_epoch` drops the rest of it.
         """
-        if not (isinstance(state, Mapping) and _IN_WORKER in state):
-            self._cursor.load_state_dict(state, skip_epoch=skip_epoch)
+        position = self._cursor.position
+        if counts_batches(state):
+            position.stage(Cursor(0, 0), check_batches(state))
+        elif _IN_WORKER not in state:
+            position.stage(self._cursor.restore(state, skip_epoch=skip_epoch))
 
     def video_decoder_cache_stats(self) -> dict[str, float]:
         """Return hits, misses, evictions and hit rate of the open video files in this process."""
