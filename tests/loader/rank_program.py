@@ -23,7 +23,7 @@ import torch
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.loader import local_ranks
-from robostream.loader.streaming import cursor_of
+from robostream.loader.stream import cursor_of
 from tests.fixture_datasets import FIXTURES
 
 

@@ -19,7 +19,7 @@ from robostream import (
     StreamingLeRobotDataset,
 )
 from robostream.errors import MetadataError, SelectionError, StateError
-from robostream.loader.streaming import cursor_of
+from robostream.loader.stream import cursor_of
 from tests.fixture_datasets import copy_of
 from tests.loader.streams import AV1, blind_stream, flat, open_loader, open_stream
 

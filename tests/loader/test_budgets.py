@@ -10,7 +10,8 @@ import pytest
 from robostream.byte_sizes import format_bytes
 from robostream.loader.dataloader import frame_budget
 from robostream.loader.resources import needed_bytes
-from robostream.loader.streaming import StreamingLeRobotDataset, cursor_of
+from robostream.loader.stream import cursor_of
+from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.plan import Cut, rank_lanes
 from robostream.tools import SynthSpec, make_dataset
 from tests.fixture_datasets import FIXTURES

@@ -18,7 +18,7 @@ from torch.nn.functional import interpolate
 from robostream import LeRobotDataset
 from robostream.decode import scale_values
 from robostream.errors import SelectionError
-from robostream.loader.streaming import cursor_of
+from robostream.loader.stream import cursor_of
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_picture_sizes import SECOND, resize

@@ -12,7 +12,7 @@ import torch
 from robostream import LeRobotDataset, StreamingDataLoader
 from robostream.decode import build_index
 from robostream.errors import DatasetError, SelectionError
-from robostream.loader.streaming import cursor_of
+from robostream.loader.stream import cursor_of
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import EpochPlan
 from robostream.storage import LocalSource

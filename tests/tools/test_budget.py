@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from robostream.loader.resources import needed_bytes
-from robostream.loader.streaming import cursor_of
+from robostream.loader.stream import cursor_of
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import CameraFrames, Cut, EpochPlan
 from robostream.tools import (

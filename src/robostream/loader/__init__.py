@@ -4,10 +4,9 @@
 ranks.py           which process of the training run this is
 frame_file.py      the memory or file that keeps all decoded frames of a selection
 resources.py       cores, memory and open files, and how workers share them
-options.py         arguments and calls that are warned of or refused; sending transforms to workers
-position.py        where streams and loaders stand; how plain DataLoaders' workers agree on epochs
+position.py        where streams and loaders stand; epochs and transforms of their copies in workers
 cursor.py          StreamCursor: what a stream delivers, where it stands, which episodes are bad
-samples.py         single samples, for direct iteration and plain torch loaders
+stream.py          FrameStream: what all streams have in common, and their single samples
 streaming.py       StreamingLeRobotDataset: an ordered, resumable, distributed stream
 mixture_content.py the datasets of a mixture, its statistics, and Normalizer, which applies them
 mixture.py         MixtureDataset: several datasets in one stream
@@ -27,7 +26,7 @@ from robostream.loader.dataloader import StreamingDataLoader, batch_bytes, frame
 from robostream.loader.map_style import MapReader
 from robostream.loader.mixture import MixtureDataset, SourceShare
 from robostream.loader.mixture_content import Normalizer
-from robostream.loader.options import for_pickle
+from robostream.loader.position import for_pickle
 from robostream.loader.ranks import local_ranks
 from robostream.loader.resources import choose_depth, share_of_cores, usable_memory
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state

@@ -24,8 +24,7 @@ from robostream.batches import Texts
 from robostream.device import Tensors
 from robostream.errors import SelectionError, WorkerError
 from robostream.loader.cursor import StreamCursor
-from robostream.loader.options import refuse_copy
-from robostream.loader.position import Position
+from robostream.loader.position import Position, refuse_copy
 from robostream.loader.running_pool import RunningPool
 from robostream.loader.stats import LoaderStats
 from robostream.plan import Cursor, Schedule

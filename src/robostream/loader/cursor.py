@@ -116,7 +116,7 @@ def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuff
     return lanes
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StreamCursor:
     """What a stream delivers, and the mutable side of it: where it stands, which episodes are bad.
 

@@ -7,7 +7,7 @@ import copy
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
@@ -16,12 +16,12 @@ from robostream import arguments, config
 from robostream.errors import SelectionError
 from robostream.loader.batch_iterator import BatchIterator, NextEpoch
 from robostream.loader.cursor import StreamCursor
-from robostream.loader.options import refuse_samples, warn_of_ignored
 from robostream.loader.position import Position
 from robostream.loader.resources import FrameBudget
 from robostream.loader.running_pool import RunningPool, choose_options, start_pool
 from robostream.loader.stats import LoaderStats
-from robostream.loader.streaming import FrameStream, cursor_of
+from robostream.loader.stream import FrameStream, cursor_of
+from robostream.loader.streaming import warn_of_ignored
 from robostream.plan import (
     Cursor,
     Cut,
@@ -92,7 +92,7 @@ class StreamingDataLoader(DataLoader[Any]):
         del persistent_workers  # workers stay, whether it is true or false
         timeout = min(arguments.number(timeout, "timeout", or_zero=True), config.MOST_TIMEOUT_S)
         super().__init__(
-            dataset, batch_size, drop_last=drop_last, timeout=timeout, collate_fn=refuse_samples
+            dataset, batch_size, drop_last=drop_last, timeout=timeout, collate_fn=_refuse_samples
         )
         # The layout tries the user's transform, so an unusable one raises here.
         self._options = choose_options(
@@ -291,6 +291,20 @@ def _cut(dataset: object, batch_size: int, drop_last: bool) -> Cut:
     )
     advance(cut, dataset.num_frames, Cursor(0, 0), 0)  # raises if no batch is full
     return cut
+
+
+def _refuse_samples(samples: object) -> NoReturn:
+    """Raise SelectionError: the `collate_fn` of a StreamingDataLoader, which collates nothing.
+
+    It runs if a program makes a plain DataLoader from a StreamingDataLoader's attributes, as
+    `accelerate.skip_first_batches` does. The batches would be different ones.
+    """
+    raise SelectionError(
+        "accelerate.skip_first_batches(), or another program, made a plain DataLoader from a "
+        "StreamingDataLoader. It would deliver other batches, and it has no state. Call "
+        'loader.load_state_dict({"batches_consumed": n, "batch_size": b}), or load a saved state, '
+        "and iterate over the loader itself. With transformers.Trainer, set ignore_data_skip=True."
+    )
 
 
 def frame_budget(loader: StreamingDataLoader) -> FrameBudget:

@@ -32,7 +32,7 @@ from robostream.loader.cursor import BadEpisodes, StreamContent, StreamCursor, e
 from robostream.loader.mixture_content import PROBED_AT_ONCE, MixtureContent, selected_frames
 from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits
-from robostream.loader.streaming import FrameStream
+from robostream.loader.stream import FrameStream
 from robostream.meta import LeRobotDatasetMetadata, Stats, forward
 from robostream.plan import Mixture, MixtureSource, WholeEpisodes, label_dataset, share_frames
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream or a loader stands, and how the workers of a plain DataLoader agree on an epoch.
+"""Where a stream or a loader stands, and what its copies share: transforms, and epochs.
 
 A plain DataLoader does not tell its dataset that an iterator begins: each of its workers has a
 copy of the dataset, new or kept, and iterates over it. But all workers of one iterator have the
@@ -15,12 +15,16 @@ import fcntl
 import os
 import pickle
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.context import get_spawning_popen
-from typing import Any
+from typing import Any, NoReturn
 
+import cloudpickle
+
+from robostream.assemble import ImageTransforms
 from robostream.device import create_memory
+from robostream.errors import SelectionError
 from robostream.plan import Cursor
 
 # How many iterators the table remembers.
@@ -175,3 +179,45 @@ class EpochTable:
 
 def _last(epochs: dict[EpochKey, int], version: int) -> int:
     return max((epoch for key, epoch in epochs.items() if key[0] == version), default=-1)
+
+
+class _ByValue:
+    """Unpickles as the value itself."""
+
+    def __init__(self, value: Any, transforms: ImageTransforms) -> None:
+        self._value, self._transforms = value, transforms
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+        try:
+            return cloudpickle.loads, (cloudpickle.dumps(self._value),)
+        except Exception as error:  # a user's object may raise anything here
+            raise cannot_be_sent(self._transforms, error) from error
+
+
+def for_pickle(state: dict[str, Any], transforms: ImageTransforms | None) -> Any:
+    """Return the state of a dataset in the form to pickle.
+
+    A plain DataLoader pickles its dataset for the workers that it spawns. Pickle sends only the
+    name of a function, which a worker cannot find if a script or a notebook defines it. So a state
+    with transforms travels by cloudpickle, which sends the function itself.
+    """
+    if transforms is None or get_spawning_popen() is None:
+        return state
+    return _ByValue(state, transforms)
+
+
+def cannot_be_sent(transforms: ImageTransforms, error: Exception) -> SelectionError:
+    """Return the error to raise if transforms cannot be pickled."""
+    return SelectionError(
+        f"image_transforms={transforms!r} cannot be sent to worker processes: "
+        f"{type(error).__name__}: {error}. Create what cannot be copied in the first call, put the "
+        "transform into a module as a function, or use num_workers=0."
+    )
+
+
+def refuse_copy() -> NoReturn:
+    """Raise SelectionError for a copy of an iterator."""
+    raise SelectionError(
+        "an iterator cannot be copied or pickled: both would deliver from the same batches. Copy "
+        "the loader or the stream, which keeps its position, and call iter() on the copy."
+    )

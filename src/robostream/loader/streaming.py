@@ -1,20 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`StreamingLeRobotDataset`: a LeRobot dataset as an ordered, resumable, distributed stream.
-
-`FrameStream` is what it has in common with the stream of a mixture.
-"""
+"""`StreamingLeRobotDataset`: a LeRobot dataset as an ordered, resumable, distributed stream."""
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import functools
-import os
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
-
-from torch.utils.data import IterableDataset, get_worker_info
+from typing import Any, Final
 
 from robostream import arguments, config
 from robostream.assemble import (
@@ -28,156 +21,44 @@ from robostream.assemble import (
     choose_cache,
     open_dataset,
 )
-from robostream.batches import WorkerContext, probe_layout
-from robostream.device import check_decode_device, refuse_gpu
+from robostream.batches import probe_layout
+from robostream.device import check_decode_device
 from robostream.errors import SelectionError
 from robostream.loader.cursor import BadEpisodes, StreamContent, StreamCursor, epochs_of, first_plan
-from robostream.loader.options import accept_legacy, for_pickle, refuse_positions
 from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits
-from robostream.loader.samples import iterate_samples
+from robostream.loader.stream import FrameStream
 from robostream.meta import Features, LeRobotDatasetMetadata, forward
-from robostream.plan import (
-    Cursor,
-    EpochPlan,
-    WorkerShard,
-    check_batches,
-    counts_batches,
-    rank_lanes,
+
+_IGNORED = {
+    "buffer_size": "frames are mixed over episode_pool_size episodes, with no buffer of samples",
+    "rng": "the order is a function of seed and epoch",
+    "max_num_shards": "the stream is not made of shards",
+    "video_prefetch_workers": "num_workers of StreamingDataLoader says how many processes decode",
+    "prefetch_videos": "worker processes always work ahead, by prefetch_factor batches",
+    "decode_threads": "num_workers of StreamingDataLoader says how many processes decode, each "
+    "with one thread",
+    "multiprocessing_context": "workers are fresh interpreters, whatever the context",
+}
+_STREAM_LEGACY = {"streaming", *_IGNORED} - {"multiprocessing_context"}
+# The arguments after force_cache_sync in the constructor of LeRobot's streaming dataset.
+_LEROBOT_ORDER = (
+    "streaming",
+    "episode_pool_size",
+    "buffer_size",
+    "max_num_shards",
+    "seed",
+    "rng",
+    "shuffle",
+    "return_uint8",
+    "rank",
+    "world_size",
+    "video_decoder_cache_size",
+    "data_files_root",
+    "video_decode_device",
+    "prefetch_videos",
+    "video_prefetch_workers",
 )
-
-_IN_WORKER = "kept by the iterator of a worker"
-_WORK = ("fetch", "decode", "convert", "copy")
-
-
-def cursor_of(stream: FrameStream) -> StreamCursor:
-    """Return the specification and position of a stream, for the loaders over it."""
-    return stream._cursor
-
-
-class FrameStream(IterableDataset[dict[str, Any]]):
-    """An ordered, resumable stream of samples that ranks share: of one dataset, or a mixture."""
-
-    num_frames: Final[int] = forward(
-        "_cursor.order.num_frames", "Frames that all ranks together deliver in an epoch."
-    )
-    seed: Final[int] = forward("_cursor.order.seed", "Seed of the order.")
-    shuffle: Final[bool] = forward("_cursor.order.shuffle", "Whether the order is shuffled.")
-    episode_pool_size: Final[int] = forward(
-        "_cursor.order.pool_size", "About how many episodes are mixed at a time, over all ranks."
-    )
-    rank: Final[int] = forward(
-        "_cursor.rank.rank", "The number of this process among those that share an epoch."
-    )
-    world_size: Final[int] = forward(
-        "_cursor.rank.world_size", "How many processes share an epoch."
-    )
-    lanes: Final[int] = forward("_cursor.order.lanes", "How many lanes the order is cut into.")
-
-    # The process that opened it, and its context. A copy begins with None.
-    _context: tuple[int, WorkerContext] | None = None
-
-    def __init__(self, cursor: StreamCursor, repo_id: str, video_decode_device: str) -> None:
-        self._cursor = cursor
-        self.repo_id: str = repo_id
-        self.video_decode_device: str = video_decode_device
-
-    @property
-    def num_shards(self) -> int:
-        """How many workers of a plain DataLoader get samples: as many as this rank has lanes."""
-        return len(rank_lanes(self._cursor.cut, self.lanes))
-
-    def __len__(self) -> int:
-        """Return how many samples this rank delivers in an epoch."""
-        return -(-self.num_frames // self.world_size)
-
-    def plan(self, epoch: int) -> EpochPlan:
-        """Return the order of an epoch."""
-        return self._cursor.plan(epoch)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator, also of loaders over this stream, begin `epoch`.
-
-        A loaded state in that epoch stays if no iterator has continued from it yet.
-        """
-        epoch, cursor = arguments.whole_number(epoch, "epoch", least=0), self._cursor
-        cursor.position.set_epoch(epoch, is_used=cursor.is_read_by_workers)
-
-    def __getitem__(self, item: object) -> NoReturn:
-        raise SelectionError(
-            "a StreamingLeRobotDataset has no items by number: iterate over it, or over a "
-            "StreamingDataLoader of it. LeRobotDataset has dataset[3] and dataset[3:5]."
-        )
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iterate_samples(self._cursor, self._open_context)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the iteration over this object itself stands.
-
-        A loader has its own state, and so have the workers of a plain DataLoader, whose progress
-        this object cannot see.
-        """
-        if get_worker_info() is not None:
-            return {_IN_WORKER: True}  # the state of the worker's iterator has its position
-        self._cursor.check_is_reader()
-        cursor = self._cursor.position.cursor
-        return self._cursor.capture(self._cursor.current_plan(cursor.epoch), cursor.position)
-
-    def load_state_dict(self, state: Mapping[str, Any], *, skip_epoch: bool = False) -> None:
-        """Continue where a state stands, on any number of ranks and workers.
-
-        Takes a state of this class or of StreamingDataLoader, or {"batches_consumed",
-        "batch_size"}, the batches each rank has taken from a plain DataLoader with as many workers.
-        Loaders over this stream continue there too with their next iterator.
-
-        If the weights or datasets of a mixture have changed, the new ones begin with the next
-        epoch. In the middle of an epoch that is an error, unless `skip_epoch` drops the rest of it.
-        """
-        position = self._cursor.position
-        if counts_batches(state):
-            position.stage(Cursor(0, 0), check_batches(state))
-        elif _IN_WORKER not in state:
-            position.stage(self._cursor.restore(state, skip_epoch=skip_epoch))
-
-    def video_decoder_cache_stats(self) -> dict[str, float]:
-        """Return hits, misses, evictions and hit rate of the open video files in this process."""
-        stats = self._stats()
-        counts = {name: stats[f"file_{name}"] for name in ("hits", "misses", "evictions")}
-        return counts | {"hit_rate": round(stats["file_hit_rate"], 4)}
-
-    def timing_stats(self) -> dict[str, float]:
-        """Return the seconds of each kind of work in iterating over this object itself."""
-        stats = self._stats()
-        return {f"{kind}_s_total": stats[f"{kind}_s"] for kind in _WORK}
-
-    def close(self) -> None:
-        """Close the files and decoders of this process; the next iterator opens them again."""
-        if self._context is not None and self._context[0] == os.getpid():
-            self._context[1].close()
-        self._context = None
-
-    def __getstate__(self) -> Any:
-        # A copy stands where this one does, moves on independently and opens its own files.
-        own = {"_context": None, "_cursor": copy.copy(self._cursor)}
-        return for_pickle(self.__dict__ | own, next(iter(self._cursor.content.transforms), None))
-
-    def _open_context(self, num_workers: int) -> WorkerContext:
-        """Return the context in which this process builds samples; a fork opens its own."""
-        if self._context is None or self._context[0] != os.getpid():
-            refuse_gpu(self.video_decode_device)
-            frames, budgets = self._cursor.choose_resources(num_workers)
-            layout = self._cursor.layout
-            # Frames are not shared with other processes, even if all would fit.
-            budgets = dataclasses.replace(budgets, frame_bytes=frames.nbytes // num_workers)
-            shard = WorkerShard(0, 1, len(layout.cameras))
-            self._context = os.getpid(), WorkerContext(layout, shard, budgets)
-        return self._context[1]
-
-    def _stats(self) -> dict[str, float]:
-        context = self._open_context(1)
-        context.count()
-        return context.statistics.summary()
 
 
 class StreamingLeRobotDataset(FrameStream):
@@ -289,8 +170,8 @@ class StreamingLeRobotDataset(FrameStream):
         cache_limit: int | str | None = None,
         **legacy: Any,
     ) -> None:
-        refuse_positions(by_position)
-        accept_legacy(legacy)
+        _refuse_positions(by_position)
+        _accept_legacy(legacy)
         check_decode_device(video_decode_device)
         access = token, storage_options, choose_cache(cache_dir, cache_limit)
         dataset = open_dataset(
@@ -344,4 +225,37 @@ class StreamingLeRobotDataset(FrameStream):
             f"frames={self.num_frames}, cameras={list(self._dataset.spec.cameras)}, "
             f"{order if self.shuffle else 'shuffle=False'}, lanes={self.lanes}, rank={self.rank} "
             f"of {self.world_size}, epoch={cursor.epoch}, position={cursor.position})"
+        )
+
+
+def warn_of_ignored(name: str, value: object, stacklevel: int = 3) -> None:
+    """Warn that robostream ignores an argument, unless its value is None."""
+    if value is not None:
+        text = f"{name} is ignored: {_IGNORED[name]}"
+        warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
+
+
+def _accept_legacy(given: Mapping[str, Any]) -> None:
+    """Warn of each argument of another loader that has no effect here; refuse unknown names."""
+    if not arguments.truth(given.get("streaming", True), "streaming"):
+        raise SelectionError(
+            "streaming=False: StreamingLeRobotDataset always streams; use LeRobotDataset for "
+            "random access"
+        )
+    for name, value in given.items():
+        if name not in _STREAM_LEGACY:
+            raise TypeError(
+                f"StreamingLeRobotDataset() got an unexpected keyword argument {name!r}"
+            )
+        if name != "streaming":
+            warn_of_ignored(name, value, stacklevel=4)
+
+
+def _refuse_positions(values: tuple[Any, ...]) -> None:
+    """Raise TypeError, with the names, for keyword arguments given by position."""
+    if values:
+        names = ", ".join(f"{name}=" for name in _LEROBOT_ORDER[: len(values)])
+        raise TypeError(
+            f"StreamingLeRobotDataset() takes the arguments after force_cache_sync by name. In "
+            f"LeRobot's order the values given here are {names}"
         )

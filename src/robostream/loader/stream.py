@@ -1,32 +1,193 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single samples, built in this process: iterating over a stream, here or in a plain DataLoader.
+"""`FrameStream`: what all streams have in common, and their samples, built in this process.
 
-Each worker of a plain DataLoader builds all samples of some lanes, so that no two workers decode
-the same frames.
+A plain DataLoader iterates over copies of a stream. Each of its workers builds all samples of some
+lanes, so that no two workers decode the same frames.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
+import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, Final, NoReturn, SupportsIndex
 
 import numpy as np
 import torch
-from torch.utils.data import get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
+from robostream import arguments
 from robostream.batches import BadSampleError, BatchBuilder, WorkerContext, preserve_generators
-from robostream.errors import StateError
+from robostream.device import refuse_gpu
+from robostream.errors import SelectionError, StateError
 from robostream.loader.cursor import StreamCursor
-from robostream.loader.options import refuse_copy
-from robostream.loader.position import EpochKey
-from robostream.plan import Cursor, Cut, EpochPlan, Schedule, ScheduledStep, rank_lanes
+from robostream.loader.position import EpochKey, for_pickle, refuse_copy
+from robostream.meta import forward
+from robostream.plan import (
+    Cursor,
+    Cut,
+    EpochPlan,
+    Schedule,
+    ScheduledStep,
+    WorkerShard,
+    check_batches,
+    counts_batches,
+    rank_lanes,
+)
 
 # The keys that the state of an iterator adds to the state of the order.
 _OWN = ("world_size", "worker", "delivered")
+_IN_WORKER = "kept by the iterator of a worker"
+_WORK = ("fetch", "decode", "convert", "copy")
+
+
+def cursor_of(stream: FrameStream) -> StreamCursor:
+    """Return the specification and position of a stream, for the loaders over it."""
+    return stream._cursor
+
+
+class FrameStream(IterableDataset[dict[str, Any]]):
+    """An ordered, resumable stream of samples that ranks share: of one dataset, or a mixture."""
+
+    num_frames: Final[int] = forward(
+        "_cursor.order.num_frames", "Frames that all ranks together deliver in an epoch."
+    )
+    seed: Final[int] = forward("_cursor.order.seed", "Seed of the order.")
+    shuffle: Final[bool] = forward("_cursor.order.shuffle", "Whether the order is shuffled.")
+    episode_pool_size: Final[int] = forward(
+        "_cursor.order.pool_size", "About how many episodes are mixed at a time, over all ranks."
+    )
+    rank: Final[int] = forward(
+        "_cursor.rank.rank", "The number of this process among those that share an epoch."
+    )
+    world_size: Final[int] = forward(
+        "_cursor.rank.world_size", "How many processes share an epoch."
+    )
+    lanes: Final[int] = forward("_cursor.order.lanes", "How many lanes the order is cut into.")
+
+    # The process that opened it, and its context. A copy begins with None.
+    _context: tuple[int, WorkerContext] | None = None
+
+    def __init__(self, cursor: StreamCursor, repo_id: str, video_decode_device: str) -> None:
+        self._cursor = cursor
+        self.repo_id: str = repo_id
+        self.video_decode_device: str = video_decode_device
+
+    @property
+    def num_shards(self) -> int:
+        """How many workers of a plain DataLoader get samples: as many as this rank has lanes."""
+        return len(rank_lanes(self._cursor.cut, self.lanes))
+
+    def __len__(self) -> int:
+        """Return how many samples this rank delivers in an epoch."""
+        return -(-self.num_frames // self.world_size)
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Return the order of an epoch."""
+        return self._cursor.plan(epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iterator, also of loaders over this stream, begin `epoch`.
+
+        A loaded state in that epoch stays if no iterator has continued from it yet.
+        """
+        epoch, cursor = arguments.whole_number(epoch, "epoch", least=0), self._cursor
+        cursor.position.set_epoch(epoch, is_used=cursor.is_read_by_workers)
+
+    def __getitem__(self, item: object) -> NoReturn:
+        raise SelectionError(
+            "a StreamingLeRobotDataset has no items by number: iterate over it, or over a "
+            "StreamingDataLoader of it. LeRobotDataset has dataset[3] and dataset[3:5]."
+        )
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Return an iterator, in the main process or in a worker of a plain DataLoader."""
+        info, cursor = get_worker_info(), self._cursor
+        position, cut = cursor.position, cursor.cut
+        worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
+        version, start = position.version, position.next_start()
+        share = SampleShare(cursor.plan(start.epoch), cut, start.position, worker, num_workers)
+        skipped = 0
+        if position.is_pending and position.batches_taken is not None:
+            share, skipped = skip_batches(share, *position.batches_taken)
+        first = share.plan.epoch
+        base_seed = None if info is None else info.seed - info.id
+        epoch, key = cursor.epochs.begin(version, first, base_seed)
+        if epoch != first:
+            share, skipped = SampleShare(cursor.plan(epoch), cut, 0, worker, num_workers), 0
+        context = self._open_context(num_workers)
+        return SampleIterator(share, skipped, context, cursor, version, key)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the iteration over this object itself stands.
+
+        A loader has its own state, and so have the workers of a plain DataLoader, whose progress
+        this object cannot see.
+        """
+        if get_worker_info() is not None:
+            return {_IN_WORKER: True}  # the state of the worker's iterator has its position
+        self._cursor.check_is_reader()
+        cursor = self._cursor.position.cursor
+        return self._cursor.capture(self._cursor.current_plan(cursor.epoch), cursor.position)
+
+    def load_state_dict(self, state: Mapping[str, Any], *, skip_epoch: bool = False) -> None:
+        """Continue where a state stands, on any number of ranks and workers.
+
+        Takes a state of this class or of StreamingDataLoader, or {"batches_consumed",
+        "batch_size"}, the batches each rank has taken from a plain DataLoader with as many workers.
+        Loaders over this stream continue there too with their next iterator.
+
+        If the weights or datasets of a mixture have changed, the new ones begin with the next
+        epoch. In the middle of an epoch that is an error, unless `skip_epoch` drops the rest of it.
+        """
+        position = self._cursor.position
+        if counts_batches(state):
+            position.stage(Cursor(0, 0), check_batches(state))
+        elif _IN_WORKER not in state:
+            position.stage(self._cursor.restore(state, skip_epoch=skip_epoch))
+
+    def video_decoder_cache_stats(self) -> dict[str, float]:
+        """Return hits, misses, evictions and hit rate of the open video files in this process."""
+        stats = self._stats()
+        counts = {name: stats[f"file_{name}"] for name in ("hits", "misses", "evictions")}
+        return counts | {"hit_rate": round(stats["file_hit_rate"], 4)}
+
+    def timing_stats(self) -> dict[str, float]:
+        """Return the seconds of each kind of work in iterating over this object itself."""
+        stats = self._stats()
+        return {f"{kind}_s_total": stats[f"{kind}_s"] for kind in _WORK}
+
+    def close(self) -> None:
+        """Close the files and decoders of this process; the next iterator opens them again."""
+        if self._context is not None and self._context[0] == os.getpid():
+            self._context[1].close()
+        self._context = None
+
+    def __getstate__(self) -> Any:
+        # A copy stands where this one does, moves on independently and opens its own files.
+        own = {"_context": None, "_cursor": copy.copy(self._cursor)}
+        return for_pickle(self.__dict__ | own, next(iter(self._cursor.content.transforms), None))
+
+    def _open_context(self, num_workers: int) -> WorkerContext:
+        """Return the context in which this process builds samples; a fork opens its own."""
+        if self._context is None or self._context[0] != os.getpid():
+            refuse_gpu(self.video_decode_device)
+            frames, budgets = self._cursor.choose_resources(num_workers)
+            layout = self._cursor.layout
+            # Frames are not shared with other processes, even if all would fit.
+            budgets = dataclasses.replace(budgets, frame_bytes=frames.nbytes // num_workers)
+            shard = WorkerShard(0, 1, len(layout.cameras))
+            self._context = os.getpid(), WorkerContext(layout, shard, budgets)
+        return self._context[1]
+
+    def _stats(self) -> dict[str, float]:
+        context = self._open_context(1)
+        context.count()
+        return context.statistics.summary()
 
 
 @dataclass(frozen=True)  # without slots, which cached properties do not work with
@@ -110,29 +271,6 @@ def _deal(per_worker: list[int], left: int) -> tuple[list[int], int]:
         taken[worker] += 1
         turn = (worker + 1) % len(per_worker)
     return taken, turn
-
-
-def iterate_samples(
-    stream: StreamCursor, open_context: Callable[[int], WorkerContext]
-) -> SampleIterator:
-    """Return a new iterator over a stream, in the main process or a plain DataLoader's worker.
-
-    `open_context` takes the number of processes that iterate and returns this one's context.
-    """
-    info, position = get_worker_info(), stream.position
-    worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
-    version, start = position.version, position.next_start()
-    cut = stream.cut
-    share = SampleShare(stream.plan(start.epoch), cut, start.position, worker, num_workers)
-    skipped = 0
-    if position.is_pending and position.batches_taken is not None:
-        share, skipped = skip_batches(share, *position.batches_taken)
-    first = share.plan.epoch
-    base_seed = None if info is None else info.seed - info.id
-    epoch, key = stream.epochs.begin(version, first, base_seed)
-    if epoch != first:
-        share, skipped = SampleShare(stream.plan(epoch), cut, 0, worker, num_workers), 0
-    return SampleIterator(share, skipped, open_context(num_workers), stream, version, key)
 
 
 class SampleIterator:
