@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from robostream.loader.bottleneck import LoadShares, describe_limit
+from robostream.loader.stats import LoadShares, describe_limit
 from tests.loader.streams import open_loader, open_stream
 
 # Workers that do nothing but decode, for a consumer that only waits.

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from robostream.errors import SelectionError
-from robostream.loader.content import choose_lanes
+from robostream.loader.cursor import choose_lanes
 from robostream.loader.ranks import Rank, discover_rank
 
 VARIABLES = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS")

@@ -4,22 +4,16 @@
 ranks.py           which process of the training run this is
 frame_file.py      the memory or file that keeps all decoded frames of a selection
 resources.py       cores, memory and open files, and how workers share them
-options.py         arguments and calls that are warned of or refused; sending transforms to workers
-position.py        where streams and loaders stand; how plain DataLoaders' workers agree on epochs
-content.py         the datasets and the order of a stream
+position.py        where streams and loaders stand; epochs and transforms of their copies in workers
 cursor.py          StreamCursor: what a stream delivers, where it stands, which episodes are bad
-samples.py         single samples, for direct iteration and plain torch loaders
-stream.py          FrameStream: what all streams have in common
+stream.py          FrameStream: what all streams have in common, and their single samples
 streaming.py       StreamingLeRobotDataset: an ordered, resumable, distributed stream
-normalizer.py      Normalizer: values normalised by the statistics of their group
-mixture_content.py the datasets of a mixture, what its samples have, its statistics
+mixture_content.py the datasets of a mixture, its statistics, and Normalizer, which applies them
 mixture.py         MixtureDataset: several datasets in one stream
 
-bottleneck.py      what limits a run, and what would help
-stats.py           counts, rates and waiting times
+stats.py           counts, rates and waiting times; what limits a run, and what would help
 running_pool.py    a loader's workers, their memory, and how batches become tensors
-batch_queue.py     batches that workers build, also those of the next epoch
-batch_iterator.py  an iterator over the batches of one epoch
+batch_iterator.py  an iterator over the batches of one epoch; those of the next, begun early
 dataloader.py      StreamingDataLoader: whole batches, and where the run stands
 
 map_style.py       MapReader: samples by number, for LeRobotDataset
@@ -31,8 +25,8 @@ training_step.py   training_step.json of a checkpoint
 from robostream.loader.dataloader import StreamingDataLoader, batch_bytes, frame_budget
 from robostream.loader.map_style import MapReader
 from robostream.loader.mixture import MixtureDataset, SourceShare
-from robostream.loader.normalizer import Normalizer
-from robostream.loader.options import for_pickle
+from robostream.loader.mixture_content import Normalizer
+from robostream.loader.position import for_pickle
 from robostream.loader.ranks import local_ranks
 from robostream.loader.resources import choose_depth, share_of_cores, usable_memory
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state

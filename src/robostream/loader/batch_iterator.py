@@ -1,26 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`BatchIterator`: the batches of one epoch, from the position where it begins to the end."""
+"""`BatchIterator`: the batches of one epoch; `NextEpoch`: the first batches of the next.
+
+Workers go on into the next epoch while the consumer takes the last batches of this one. Nothing of
+it is delivered before an iterator asks for exactly these batches. Both epochs together have as many
+batches built ahead as one, and each worker closes one epoch before it opens the next.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import gc
+import logging
 import os
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, NoReturn, SupportsIndex
+from typing import Any, NoReturn, SupportsIndex
 
 from robostream.batches import Texts
 from robostream.device import Tensors
 from robostream.errors import SelectionError, WorkerError
-from robostream.loader.batch_queue import BatchQueue, NextEpoch
-from robostream.loader.cursor import BadEpisodes
-from robostream.loader.options import refuse_copy
+from robostream.loader.cursor import StreamCursor
+from robostream.loader.position import Position, refuse_copy
+from robostream.loader.running_pool import RunningPool
 from robostream.loader.stats import LoaderStats
-from robostream.plan import Cursor, Schedule, advance
+from robostream.plan import Cursor, Schedule
+from robostream.progress import Progress
 from robostream.workers import Failed
+
+logger = logging.getLogger(__name__)
 
 Batch = dict[str, Any]
 
@@ -28,27 +39,153 @@ Batch = dict[str, Any]
 _TURNS_PER_DEPTH = 2
 
 
-class _StartedBatch(NamedTuple):
-    """A built batch that is becoming tensors, and what else belongs to it."""
+class BatchQueue:
+    """The batches of a schedule that a pool builds, in order. Ends when it is dropped.
 
-    tensors: Callable[[], Tensors]
-    texts: Texts
-    size: int
-    steps_left: int
-    next_cursor: Cursor
+    Attributes:
+        schedule: The batches.
+        running: The pool that builds them, and their memory.
+        timeout_s: How long to wait for a batch; 0 for no limit.
+        num_steps: How many they are.
+        step: The next one to take.
+        slots: The memory of those that are assigned and not taken.
+    """
+
+    # None until it is whole, and when it has ended: then there is nothing to end.
+    _number: int | None = None
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        running: RunningPool,
+        timeout_s: float,
+        after: BatchQueue | None = None,
+    ) -> None:
+        """Begin the batches; workers first build what is assigned to the queue `after`."""
+        self.schedule = schedule
+        self.running = running
+        self.timeout_s = timeout_s
+        self.num_steps = schedule.num_steps
+        self.step = 0
+        self.slots: deque[int] = deque()
+        number = None if after is None else after._number
+        self._number = running.pool.begin(schedule, timeout_s, number)
+
+    @property
+    def position(self) -> int:
+        """The position of the epoch at which that one begins."""
+        return self.schedule.start + self.step * self.schedule.cut.step_size
+
+    @property
+    def num_unassigned(self) -> int:
+        """How many batches of the schedule are not assigned yet."""
+        return self.num_steps - self.step - len(self.slots)
+
+    def assign(self, most: int) -> None:
+        """Have up to so many more batches built, while slots are free."""
+        assert self._number is not None
+        before = len(self.slots)
+        for _ in range(min(most, self.num_unassigned)):
+            slot = self.running.slots.take()
+            if slot is None:
+                break
+            self.slots.append(slot)
+        if slots := tuple(self.slots)[before:]:
+            self.running.pool.assign(self._number, slots)
+
+    def wait(self) -> Texts | Failed:
+        """Return the texts of the next batch once it is built, or why it failed. Blocks."""
+        assert self._number is not None
+        return self.running.pool.wait(self._number, self.step)
+
+    def is_built(self) -> bool:
+        """Return whether the next batch is assigned and known to be built."""
+        assert self._number is not None
+        return bool(self.slots) and self.running.pool.is_built(self._number, self.step)
+
+    def take(self) -> int:
+        """Return the slot of the next batch, which is built, and go on to the one after it."""
+        self.step += 1
+        return self.slots.popleft()
+
+    def end(self) -> None:
+        """Have nothing more built. Never blocks; any thread may call it."""
+        number, self._number = self._number, None
+        if number is not None:
+            unused = list(self.slots)
+            self.slots.clear()
+            on_idle = functools.partial(self.running.slots.give_all, unused)
+            self.running.pool.end(number, on_idle)
+
+    def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        # While Python exits, modules lose their names, and workers end by themselves.
+        if not _is_exiting():
+            self.end()
+
+
+class NextEpoch:
+    """The first batches of a loader's next epoch, until an iterator takes them.
+
+    Thread-safe: whoever takes the queue has it alone. Uses no lock: the garbage collector may close
+    an iterator, and that drop the queue, at any moment.
+    """
+
+    def __init__(self) -> None:
+        self._queues: deque[BatchQueue] = deque()
+
+    def put(self, queue: BatchQueue) -> None:
+        """Keep a queue instead of the one before."""
+        self.drop()
+        self._queues.append(queue)
+
+    def take(self) -> BatchQueue | None:
+        """Return the queue and forget it; None if there is none."""
+        try:
+            return self._queues.pop()
+        except IndexError:
+            return None
+
+    def open(
+        self,
+        schedule: Schedule,
+        running: RunningPool,
+        timeout_s: float,
+        after: BatchQueue | None = None,
+    ) -> BatchQueue:
+        """Return all batches of a schedule: the queue if it has exactly these, else a new one."""
+        queue = self.take()
+        if queue is not None:
+            ours = queue.schedule
+            if (
+                (queue.running is running and queue.timeout_s == timeout_s)
+                and (queue.step, ours.start, ours.cut) == (0, schedule.start, schedule.cut)
+                and ours.plan.is_same_order(schedule.plan)
+            ):
+                return queue
+            queue.end()
+        return BatchQueue(schedule, running, timeout_s, after)
+
+    def keep_for(self, start: Cursor) -> None:
+        """End the queue unless it begins at a cursor, as the next iterator does."""
+        queue = self.take()
+        if queue is None:
+            return
+        if Cursor(queue.schedule.plan.epoch, queue.schedule.start) == start:
+            self.put(queue)
+        else:
+            queue.end()
+
+    def drop(self) -> None:
+        """End the queue, if there is one."""
+        while (queue := self.take()) is not None:
+            queue.end()
 
 
 class BatchIterator(Iterator[Batch]):
-    """Delivers the batches of a schedule in order; threads that share it take turns.
+    """Delivers the batches of a queue in order; threads that share it take turns.
 
-    Args:
-        queue: Its batches, as workers build them.
-        bad_episodes: The quarantined episodes, and the policy for one more.
-        next_epoch: Where the first batches of the next epoch wait.
-        next_schedule: Returns the schedule of the next iterator; None if that is unknown.
-        stats: Counts the time that the consumer waits.
-        on_deliver: Called after each batch with the next cursor and the batch's size.
-        on_close: Called when nothing more is delivered.
+    Moves the position of the loader and that of its stream, unless they were set since: `versions`
+    are those that they had when the iterator was asked for. It closes `progress`.
     """
 
     # None until it is whole: an interrupt inside the constructor leaves nothing to close.
@@ -57,24 +194,25 @@ class BatchIterator(Iterator[Batch]):
     def __init__(
         self,
         queue: BatchQueue,
-        bad_episodes: BadEpisodes,
         next_epoch: NextEpoch,
-        *,
-        next_schedule: Callable[[], Schedule | None],
+        source: StreamCursor,
+        position: Position,
+        versions: tuple[int, int],
         stats: LoaderStats,
-        on_deliver: Callable[[Cursor, int], None],
-        on_close: Callable[[], None],
+        progress: Progress,
     ) -> None:
         self._queue = queue
         self._running, self._pool = queue.running, queue.running.pool
-        self._bad_episodes = bad_episodes
+        self._epoch = queue.schedule.plan.epoch
         self._next_epoch = next_epoch
-        self._next_schedule = next_schedule
+        self._source = source
+        self._position = position
+        self._versions = versions
         self._stats = stats
-        self._on_deliver = on_deliver
-        self._on_close = on_close
-        self._steps_left = queue.schedule.num_steps
-        self._started: _StartedBatch | None = None
+        self._progress = progress
+        self._steps_left = queue.num_steps
+        # The next batch, if it is becoming tensors already.
+        self._started: tuple[Callable[[], Tensors], Texts, int] | None = None
         self._has_begun_next = False
         self._is_closed = False
         self._process, self._lock = os.getpid(), threading.RLock()
@@ -93,7 +231,7 @@ class BatchIterator(Iterator[Batch]):
                 self.close()
                 if self._queue.step == 0:
                     # The rest of the epoch was too little for a batch. The next epoch follows.
-                    self._on_deliver(Cursor(self._queue.schedule.plan.epoch + 1, 0), 0)
+                    self._move_to(Cursor(self._epoch + 1, 0))
                 raise StopIteration
             try:
                 return self._next()
@@ -112,7 +250,7 @@ class BatchIterator(Iterator[Batch]):
         self._started = None
         self._queue.end()
         if os.getpid() == self._process:
-            self._on_close()
+            self._progress.close()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         refuse_copy()
@@ -123,19 +261,34 @@ class BatchIterator(Iterator[Batch]):
             self.close()
 
     def _next(self) -> Batch:
-        with self._stats.waiting():
-            self._pool.check()
-            started = self._started or self._start(self._wait())
-            self._started = None
-            batch: Batch = {**started.tensors()}
-        # Before the batch counts as delivered: an interrupt may come here.
+        began = time.perf_counter()
+        self._pool.check()
+        tensors, texts, size = self._started or self._start()
+        self._started = None
+        batch: Batch = {**tensors()}
+        waited_s = time.perf_counter() - began
+        queue = self._queue
+        steps_left, position = queue.num_steps - queue.step, queue.position
+        # Before the batch counts as delivered: an interrupt may come in what follows.
         self._look_ahead()
         for key in self._running.texts:
-            values = started.texts.get(key, {})
-            batch[key] = [values[number] for number in range(started.size)]
-        self._steps_left = started.steps_left
-        self._on_deliver(started.next_cursor, started.size)
+            values = texts.get(key, {})
+            batch[key] = [values[number] for number in range(size)]
+        self._steps_left = steps_left
+        self._stats.add(size, waited_s)
+        self._progress.update(size)
+        self._move_to(Cursor(self._epoch, position) if steps_left else Cursor(self._epoch + 1, 0))
         return batch
+
+    def _move_to(self, cursor: Cursor) -> None:
+        """Record that everything before a cursor is delivered."""
+        version, adopted = self._versions
+        self._position.deliver(cursor, version)
+        self._source.position.deliver_to_loader(adopted)
+        if cursor.epoch > self._epoch:
+            logger.info("epoch %d: %s", self._epoch, self._stats.line())
+            if bad := self._source.bad_episodes.summary():
+                logger.warning("epoch %d: %s", self._epoch, bad)
 
     def _assign(self) -> None:
         """Have the next batches built, up to `depth` of them, while slots are free.
@@ -143,13 +296,13 @@ class BatchIterator(Iterator[Batch]):
         Assigns several at a time: each message to all workers takes the consumer's time.
         """
         queue, depth = self._queue, self._running.depth
-        missing = depth - queue.num_assigned
-        if queue.num_assigned and missing < depth // _TURNS_PER_DEPTH:
+        missing = depth - len(queue.slots)
+        if queue.slots and missing < depth // _TURNS_PER_DEPTH:
             return
         queue.assign(missing)
-        if queue.num_assigned < depth and queue.num_unassigned:
+        if len(queue.slots) < depth and queue.num_unassigned:
             self._next_epoch.drop()
-            if not queue.num_assigned:
+            if not queue.slots:
                 self._reclaim_slots()
 
     def _reclaim_slots(self) -> None:
@@ -162,13 +315,13 @@ class BatchIterator(Iterator[Batch]):
         for free_slots in (settle, gc.collect, settle):
             free_slots()
             self._queue.assign(self._running.depth)
-            if self._queue.num_assigned:
+            if self._queue.slots:
                 return
 
     def _wait(self) -> Texts:
         while True:
             self._assign()
-            if not self._queue.num_assigned:
+            if not self._queue.slots:
                 raise WorkerError(
                     "all memory for batches is in use by iterators that are still alive; close or "
                     "drop them, or make a loader for each"
@@ -181,23 +334,19 @@ class BatchIterator(Iterator[Batch]):
     def _continue_without(self, failed: Failed) -> None:
         """Quarantine a bad episode and begin again at the consumer's position, or raise."""
         queue, schedule = self._queue, self._queue.schedule
-        self._bad_episodes.handle(failed.sample, schedule.plan, failed.trace)
+        bad_episodes = self._source.bad_episodes
+        bad_episodes.handle(failed.sample, schedule.plan, failed.trace)
         queue.end()
         self._next_epoch.drop()
         self._has_begun_next = False
-        plan = self._bad_episodes.plan_of(schedule.plan)
-        start = schedule.start + queue.step * schedule.cut.step_size
-        rest = Schedule(plan, schedule.cut, start)
+        rest = Schedule(bad_episodes.plan_of(schedule.plan), schedule.cut, queue.position)
         self._queue = BatchQueue(rest, queue.running, queue.timeout_s)
 
-    def _start(self, texts: Texts) -> _StartedBatch:
-        """Start to make the next built batch into tensors."""
-        queue, schedule = self._queue, self._queue.schedule
-        size = len(schedule.positions(queue.step))
-        tensors = self._running.transfer.begin(queue.take(), size)
-        start = Cursor(schedule.plan.epoch, schedule.start)
-        next_cursor = advance(schedule.cut, schedule.plan.num_frames, start, queue.step)
-        return _StartedBatch(tensors, texts, size, schedule.num_steps - queue.step, next_cursor)
+    def _start(self) -> tuple[Callable[[], Tensors], Texts, int]:
+        """Wait for the next batch, start to make it into tensors, and return its texts and size."""
+        texts, queue = self._wait(), self._queue
+        size = len(queue.schedule.positions(queue.step))
+        return self._running.transfer.begin(queue.take(), size), texts, size
 
     def _look_ahead(self) -> None:
         """Have more batches built, and start with the next one if it is built.
@@ -207,7 +356,7 @@ class BatchIterator(Iterator[Batch]):
         with contextlib.suppress(WorkerError):
             self._assign()
             if self._running.transfer.begins_early and self._queue.is_built():
-                self._started = self._start(self._wait())
+                self._started = self._start()
             if self._pool.builds_ahead and not self._queue.num_unassigned:
                 self._assign_next_epoch()
 
@@ -216,21 +365,21 @@ class BatchIterator(Iterator[Batch]):
         depth = self._running.depth
         ahead = self._next_epoch.take() if self._has_begun_next else self._begin_next_epoch()
         if ahead is not None:
-            room = depth - self._queue.num_assigned - ahead.num_assigned
+            room = depth - len(self._queue.slots) - len(ahead.slots)
             if room >= max(1, depth // _TURNS_PER_DEPTH):
                 ahead.assign(room)
             self._next_epoch.put(ahead)
 
     def _begin_next_epoch(self) -> BatchQueue | None:
-        depth = self._running.depth
-        if depth - self._queue.num_assigned < depth // _TURNS_PER_DEPTH:
+        queue, depth = self._queue, self._running.depth
+        if depth - len(queue.slots) < depth // _TURNS_PER_DEPTH:
             return None
         self._has_begun_next = True
+        if (self._position.version, self._source.position.version) != self._versions:
+            return None  # the next iterator begins elsewhere
         # The next iterator raises if there is nothing to deliver.
         with contextlib.suppress(SelectionError):
-            schedule = self._next_schedule()
-            if schedule is not None:
-                queue, running = self._queue, self._running
-                ahead = self._next_epoch.take_for(schedule, running, queue.timeout_s)
-                return ahead or BatchQueue(schedule, running, queue.timeout_s, after=queue)
+            plan = self._source.current_plan(self._epoch + 1)
+            schedule = Schedule(plan, queue.schedule.cut, 0)
+            return self._next_epoch.open(schedule, self._running, queue.timeout_s, queue)
         return None

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from robostream import config
-from robostream.assemble import BatchLayout
+import numpy as np
+
+from robostream import arguments, config
+from robostream.assemble import BatchLayout, ImageTransforms, OpenedDataset
 from robostream.batches import BadSampleError, WorkerBudgets
 from robostream.errors import (
     DatasetError,
@@ -19,19 +24,19 @@ from robostream.errors import (
     StateError,
     tell_where,
 )
-from robostream.loader.content import OrderOptions, StreamContent, choose_lanes
-from robostream.loader.position import EpochKey, EpochTable, Position
+from robostream.loader.position import EpochTable, Position
 from robostream.loader.ranks import Rank
 from robostream.loader.resources import FrameBudget, ResourceLimits, choose_resources
-from robostream.meta import forward
 from robostream.plan import (
     Cursor,
     Cut,
     EpochPlan,
+    Mixture,
+    MixtureSource,
+    WholeEpisodes,
     capture_state,
-    check_batches,
     check_state,
-    counts_batches,
+    default_lanes,
     parse_state,
     quarantined_episodes,
     resume_content,
@@ -42,69 +47,124 @@ logger = logging.getLogger(__name__)
 POLICIES = ("raise", "quarantine")
 
 
+@dataclass(frozen=True)  # without slots, which cached properties do not work with
+class StreamContent:
+    """The datasets of a stream, and `open_layout`, which returns how samples lie in a batch."""
+
+    datasets: Sequence[OpenedDataset]
+    open_layout: Callable[[], BatchLayout]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A digest of the contents of all datasets; that of one is its own."""
+        if len(self.datasets) == 1:
+            return self.datasets[0].meta.fingerprint
+        joined = "/".join(dataset.meta.fingerprint for dataset in self.datasets)
+        return hashlib.blake2b(joined.encode(), digest_size=16).hexdigest()
+
+    @property
+    def transforms(self) -> list[ImageTransforms]:
+        """The user's transforms of images."""
+        found = (dataset.spec.image_transforms for dataset in self.datasets)
+        return [transform for transform in found if transform is not None]
+
+
+def epochs_of(dataset: OpenedDataset) -> WholeEpisodes | Mixture:
+    """Return what an epoch of one dataset consists of."""
+    selection, kept = dataset.selection, dataset.frames
+    if kept is None:
+        return WholeEpisodes(selection.lengths, selection.episodes)
+    return Mixture((MixtureSource(kept, kept.num_frames),), np.zeros(1, np.int64))
+
+
+def first_plan(
+    epochs: WholeEpisodes | Mixture,
+    world_size: int,
+    seed: int,
+    pool_size: int,
+    lanes: int | None,
+    *,
+    shuffle: bool,
+) -> EpochPlan:
+    """Return the order of epoch 0 that a user asks for, or raise SelectionError."""
+    shuffle = arguments.truth(shuffle, "shuffle")
+    return EpochPlan(
+        epochs,
+        seed=arguments.whole_number(seed, "seed", least=0),
+        epoch=0,
+        lanes=choose_lanes(lanes, epochs.num_episodes, world_size, shuffle=shuffle),
+        pool_size=arguments.whole_number(pool_size, "episode_pool_size", 1),
+        shuffle=shuffle,
+    )
+
+
+def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuffle: bool) -> int:
+    """Return the number of lanes: the given one, else the plan's default."""
+    if lanes is None:
+        return default_lanes(num_episodes, world_size, shuffle=shuffle)
+    lanes = arguments.whole_number(lanes, "lanes", 1, config.MOST_LANES)
+    if lanes % world_size and shuffle:
+        logger.warning(
+            "%d ranks cannot share %d lanes evenly: the order is exact, but each rank reads and "
+            "decodes parts of about %d times as many episodes. A run begun with lanes=%d can share "
+            "them evenly.",
+            world_size,
+            lanes,
+            world_size // math.gcd(world_size, lanes),
+            math.lcm(lanes, world_size),
+        )
+    return lanes
+
+
+@dataclass(eq=False, repr=False)
 class StreamCursor:
     """What a stream delivers, and the mutable side of it: where it stands, which episodes are bad.
 
     Loaders over the stream read it too. The workers of a plain DataLoader have copies of it, which
     agree on their epochs by a shared table; the original stays where it is.
 
-    Args:
+    Attributes:
         content: The datasets.
         rank: This process among those that share an epoch.
-        order: The order. If the number of lanes is the default, a state saved with another world
-            size replaces it.
+        order: The order of the epoch that was asked for last, with no episode quarantined.
+        has_default_lanes: Whether a state saved with another number of lanes replaces theirs.
         limits: The resources that a rank may use.
         bad_episodes: The quarantined episodes, also of loaders over the stream.
-
-    Attributes:
         position: Where iterating over the stream itself stands.
-        cut: The rank's share, sample by sample.
+        epochs: The epochs of the workers of plain DataLoaders.
     """
 
-    def __init__(
-        self,
-        content: StreamContent,
-        rank: Rank,
-        order: OrderOptions,
-        limits: ResourceLimits,
-        bad_episodes: BadEpisodes,
-    ) -> None:
-        self.content = content
-        self.rank = rank
-        self.limits = limits
-        self.bad_episodes = bad_episodes
-        self.position = Position()
-        self.cut = Cut(rank.rank, rank.world_size, 1, drop_last=False)
-        self._plan = order.first_plan(rank.world_size)
-        self._has_default_lanes = order.lanes is None
-        self._epochs = EpochTable()
-        # How many iterators this copy has begun in a worker.
-        self._laps = 0
-        self._is_read_by_loader = False
+    content: StreamContent
+    rank: Rank
+    order: EpochPlan
+    has_default_lanes: bool
+    limits: ResourceLimits
+    bad_episodes: BadEpisodes
+    position: Position = field(default_factory=Position)
+    epochs: EpochTable = field(default_factory=EpochTable)
 
     @functools.cached_property
     def layout(self) -> BatchLayout:
         """How samples lie in a batch. Opens videos."""
         return self.content.open_layout()
 
-    num_frames: Final[int] = forward("_plan.num_frames", "Frames of an epoch.")
-    seed: Final[int] = forward("_plan.seed", "Seed of the order.")
-    shuffle: Final[bool] = forward("_plan.shuffle", "Whether the order is shuffled.")
-    pool_size: Final[int] = forward("_plan.pool_size", "Episodes mixed at a time.")
-    lanes: Final[int] = forward("_plan.lanes", "How many lanes the order is cut into.")
+    @property
+    def cut(self) -> Cut:
+        """The rank's share, sample by sample."""
+        return Cut(self.rank.rank, self.rank.world_size, 1, drop_last=False)
 
     def choose_resources(
         self, num_workers: int, gpu: str | None = None
     ) -> tuple[FrameBudget, WorkerBudgets]:
         """Return the memory for decoded frames, and the limits of each worker. Opens videos."""
         return choose_resources(
-            self.layout, self._plan, self.cut, self.limits, num_workers=num_workers, gpu=gpu
+            self.layout, self.order, self.cut, self.limits, num_workers=num_workers, gpu=gpu
         )
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch, with no episode quarantined."""
         # Threads may ask for different epochs; each uses the plan it got.
-        self._plan = plan = self._plan.replace(epoch=epoch)
+        self.order = plan = self.order.replace(epoch=epoch)
         return plan
 
     def current_plan(self, epoch: int) -> EpochPlan:
@@ -121,14 +181,14 @@ class StreamCursor:
         Raises StateError if the state is of another order. With `skip_epoch`, the rest of the
         epoch is dropped if the weights of a mixture have changed.
         """
-        parsed, plan = parse_state(state), self._plan
+        parsed, plan = parse_state(state), self.order
         fingerprint = self.content.fingerprint
         content, changed = resume_content(
             parsed, plan, fingerprint=fingerprint, may_skip=skip_epoch
         )
         cursor = changed or parsed.cursor
         plan = plan.replace(content=content, epoch=cursor.epoch)
-        if self._has_default_lanes and plan.lanes != parsed.lanes <= config.MOST_LANES:
+        if self.has_default_lanes and plan.lanes != parsed.lanes <= config.MOST_LANES:
             sizes = plan.num_episodes, self.rank.world_size
             plan = plan.replace(lanes=choose_lanes(parsed.lanes, *sizes, shuffle=plan.shuffle))
         if changed is None:
@@ -140,59 +200,24 @@ class StreamCursor:
                 *(changed.epoch, parsed.epoch),
                 *(parsed.num_frames - parsed.position if parsed.position else 0, parsed.num_frames),
             )
-        self._plan = plan
+        self.order = plan
         bad = quarantined_episodes(parsed, content, fingerprint)
         self.bad_episodes.add(dict.fromkeys(bad, "quarantined by an earlier run"))
         return cursor
 
-    def load_state_dict(self, state: Mapping[str, Any], *, skip_epoch: bool) -> None:
-        """Make the next iterator, also of loaders, begin where a state stands."""
-        if counts_batches(state):
-            self.position.stage(Cursor(0, 0), check_batches(state))
-        else:
-            self.position.stage(self.restore(state, skip_epoch=skip_epoch))
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator begin an epoch, unless a loaded state for it is still unused."""
-        if self._is_read_by_workers():
-            self.position.mark_used(self.position.version)
-        self.position.set_epoch(epoch)
-
-    def begin_epoch(self, first: int, base_seed: int | None) -> tuple[int, EpochKey | None]:
-        """Return the epoch of a new iterator, at least `first`, and its key if a worker begins it.
-
-        `base_seed` is that of a plain DataLoader's iterator; None in the main process.
-        """
-        version = self.position.version
-        if base_seed is None:
-            return max(first, self._epochs.last(version) + 1), None
-        key = version, base_seed, self._laps
-        self._laps += 1
-        return self._epochs.epoch_of(key, first), key
-
-    def move_epoch(self, key: EpochKey | None, epoch: int) -> None:
-        """Record that an iterator continues in the epoch of a state that it was given."""
-        if key is not None:
-            self._epochs.move(key, epoch)
-
-    def deliver(self, cursor: Cursor, version: int) -> None:
-        """Record what an iterator over this stream has delivered; see `Position.deliver`."""
-        self._is_read_by_loader = False
-        self.position.deliver(cursor, version)
-
-    def deliver_to_loader(self, version: int) -> None:
-        """Record that a loader's iterator, begun at a version of the position, has delivered."""
-        self._is_read_by_loader = True
-        self.position.mark_used(version)
+    @property
+    def is_read_by_workers(self) -> bool:
+        """Whether workers of a plain DataLoader have begun an epoch since the position was set."""
+        return self.epochs.last(self.position.version) >= 0
 
     def check_is_reader(self) -> None:
         """Raise StateError if a loader delivered last: this position is not the run's then."""
-        if self._is_read_by_loader:
+        if self.position.is_read_by_loader:
             raise StateError(
                 "a StreamingDataLoader reads this stream and knows where the run stands: save "
                 "loader.state_dict() instead of stream.state_dict()"
             )
-        if self._is_read_by_workers():
+        if self.is_read_by_workers:
             raise StateError(
                 "worker processes of a plain DataLoader delivered the samples, and the dataset "
                 "cannot see their progress. Use StreamingDataLoader, or torchdata's "
@@ -205,13 +230,9 @@ class StreamCursor:
         own = {
             "bad_episodes": copy.copy(self.bad_episodes),
             "position": copy.copy(self.position),
-            "_epochs": self._epochs.for_copy(),
-            "_laps": 0,
+            "epochs": self.epochs.for_copy(),
         }
         return self.__dict__ | own
-
-    def _is_read_by_workers(self) -> bool:
-        return self._epochs.last(self.position.version) >= 0
 
 
 class WorkerTrace(Exception):

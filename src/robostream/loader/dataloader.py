@@ -7,22 +7,21 @@ import copy
 import logging
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from robostream import arguments, config
 from robostream.errors import SelectionError
-from robostream.loader.batch_iterator import BatchIterator
-from robostream.loader.batch_queue import BatchQueue, NextEpoch
+from robostream.loader.batch_iterator import BatchIterator, NextEpoch
 from robostream.loader.cursor import StreamCursor
-from robostream.loader.options import refuse_dataset, refuse_samples, warn_of_ignored
 from robostream.loader.position import Position
 from robostream.loader.resources import FrameBudget
 from robostream.loader.running_pool import RunningPool, choose_options, start_pool
 from robostream.loader.stats import LoaderStats
 from robostream.loader.stream import FrameStream, cursor_of
+from robostream.loader.streaming import warn_of_ignored
 from robostream.plan import (
     Cursor,
     Cut,
@@ -87,18 +86,13 @@ class StreamingDataLoader(DataLoader[Any]):
         persistent_workers: bool | None = None,
         multiprocessing_context: Any = None,
     ) -> None:
-        if not isinstance(dataset, FrameStream):
-            refuse_dataset(dataset)
-        batch_size = arguments.whole_number(batch_size, "batch_size", 1, config.MOST_BATCH_SIZE)
+        self._cut = _cut(dataset, batch_size, drop_last)
+        batch_size, drop_last = self._cut.batch_size, self._cut.drop_last
         warn_of_ignored("multiprocessing_context", multiprocessing_context)
         del persistent_workers  # workers stay, whether it is true or false
-        drop_last = arguments.truth(drop_last, "drop_last")
         timeout = min(arguments.number(timeout, "timeout", or_zero=True), config.MOST_TIMEOUT_S)
-        self._cut = Cut(dataset.rank, dataset.world_size, batch_size, drop_last)
-        # Raises SelectionError for an epoch that would deliver nothing.
-        advance(self._cut, dataset.num_frames, Cursor(0, 0), 0)
         super().__init__(
-            dataset, batch_size, drop_last=drop_last, timeout=timeout, collate_fn=refuse_samples
+            dataset, batch_size, drop_last=drop_last, timeout=timeout, collate_fn=_refuse_samples
         )
         # The layout tries the user's transform, so an unusable one raises here.
         self._options = choose_options(
@@ -165,38 +159,17 @@ class StreamingDataLoader(DataLoader[Any]):
                 "process: it has worker processes of its own."
             )
         self._adopt_position()
-        source, position, adopted = self._source, self._position, self._adopted
-        start, version = position.next_start(), position.version
+        position, source = self._position, self._source
+        start, versions = position.next_start(), (position.version, self._adopted)
         self._warn_of_dropped(start)
-        schedule = self._schedule(start)
-        queue = self._begin(schedule)
+        schedule = Schedule(source.current_plan(start.epoch), self._cut, start.position)
+        queue = self._next_epoch.open(schedule, self._open(), self.timeout)
         progress = self._stats.open_progress(
             f"epoch {start.epoch}", schedule.num_samples, is_shown=self._progress
         )
-
-        def on_deliver(cursor: Cursor, size: int) -> None:
-            if size:
-                self._stats.add(size)
-                # Before the batch counts as delivered: an interrupt may come here.
-                progress.update(size)
-            position.deliver(cursor, version)
-            source.deliver_to_loader(adopted)
-            if cursor.epoch > start.epoch:
-                self._log_epoch(start.epoch)
-
-        def next_schedule() -> Schedule | None:
-            is_moved = (position.version, source.position.version) != (version, adopted)
-            return None if is_moved else self._schedule(Cursor(start.epoch + 1, 0))
-
         self._stats.begin()
         return BatchIterator(
-            queue,
-            source.bad_episodes,
-            self._next_epoch,
-            next_schedule=next_schedule,
-            stats=self._stats,
-            on_deliver=on_deliver,
-            on_close=progress.close,
+            queue, self._next_epoch, source, position, versions, self._stats, progress
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -289,22 +262,6 @@ class StreamingDataLoader(DataLoader[Any]):
             park_at_shutdown()
             raise
 
-    def _begin(self, schedule: Schedule) -> BatchQueue:
-        """Return the batches of a schedule, which workers may have begun to build."""
-        running = self._open()
-        queue = self._next_epoch.take_for(schedule, running, self.timeout)
-        return BatchQueue(schedule, running, self.timeout) if queue is None else queue
-
-    def _schedule(self, start: Cursor) -> Schedule:
-        """Return the batches of an epoch from a cursor on."""
-        return Schedule(self._source.current_plan(start.epoch), self._cut, start.position)
-
-    def _log_epoch(self, epoch: int) -> None:
-        logger.info("epoch %d: %s", epoch, self._stats.line())
-        bad = self._source.bad_episodes.summary()
-        if bad:
-            logger.warning("epoch %d: %s", epoch, bad)
-
     def _warn_of_dropped(self, start: Cursor) -> None:
         dropped = dropped_frames(self._cut, self.stream.num_frames, start.position)
         if dropped and not self._has_warned_of_dropped:
@@ -316,6 +273,38 @@ class StreamingDataLoader(DataLoader[Any]):
                 self._cut.step_size,
             )
             self._has_warned_of_dropped = True
+
+
+def _cut(dataset: object, batch_size: int, drop_last: bool) -> Cut:
+    """Return the rank's share of each epoch; raise SelectionError if that would be nothing."""
+    if not isinstance(dataset, FrameStream):
+        raise SelectionError(
+            "want a StreamingLeRobotDataset or a MixtureDataset, got "
+            f"{type(dataset).__name__}; a map-style dataset goes with torch's DataLoader and "
+            "EpisodeAwareSampler"
+        )
+    cut = Cut(
+        dataset.rank,
+        dataset.world_size,
+        arguments.whole_number(batch_size, "batch_size", 1, config.MOST_BATCH_SIZE),
+        arguments.truth(drop_last, "drop_last"),
+    )
+    advance(cut, dataset.num_frames, Cursor(0, 0), 0)  # raises if no batch is full
+    return cut
+
+
+def _refuse_samples(samples: object) -> NoReturn:
+    """Raise SelectionError: the `collate_fn` of a StreamingDataLoader, which collates nothing.
+
+    It runs if a program makes a plain DataLoader from a StreamingDataLoader's attributes, as
+    `accelerate.skip_first_batches` does. The batches would be different ones.
+    """
+    raise SelectionError(
+        "accelerate.skip_first_batches(), or another program, made a plain DataLoader from a "
+        "StreamingDataLoader. It would deliver other batches, and it has no state. Call "
+        'loader.load_state_dict({"batches_consumed": n, "batch_size": b}), or load a saved state, '
+        "and iterate over the loader itself. With transformers.Trainer, set ignore_data_skip=True."
+    )
 
 
 def frame_budget(loader: StreamingDataLoader) -> FrameBudget:

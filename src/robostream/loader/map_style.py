@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,15 +37,9 @@ from robostream.assemble import (
     window_targets,
     write_depth,
 )
-from robostream.decode import Backend, FrameEngine, TorchcodecBackend
-from robostream.errors import (
-    DatasetError,
-    ReplacedFileError,
-    SelectionError,
-    call_user,
-    tell_where,
-)
-from robostream.meta import Stats
+from robostream.decode import FrameEngine, TorchcodecBackend
+from robostream.errors import DatasetError, ReplacedFileError, SelectionError, call_user, tell_where
+from robostream.meta import Stats, forward
 from robostream.storage import LruCache
 
 _NOW = np.zeros(1, np.int64)
@@ -62,6 +56,11 @@ class MapReader:
     forked worker must not share a decoder with its parent.
     """
 
+    _dataset: Final[OpenedDataset] = forward("_layout.dataset", "The dataset.")
+    selection: Final[FrameSelection] = forward("_dataset.selection", "The frames behind the items.")
+    spec: Final[SampleSpec] = forward("_layout.spec", "The content of a sample.")
+    engine: Final[FrameEngine] = forward("_opened.engine", "The frame engine of this process.")
+
     def __init__(
         self,
         dataset: OpenedDataset,
@@ -76,20 +75,6 @@ class MapReader:
         self._video_backend = _check_backend(video_backend)
         self._open: _OpenReader | None = None
         self._lock = threading.Lock()
-
-    @property
-    def _dataset(self) -> OpenedDataset:
-        return self._layout.dataset
-
-    @property
-    def selection(self) -> FrameSelection:
-        """The frames behind the items."""
-        return self._dataset.selection
-
-    @property
-    def spec(self) -> SampleSpec:
-        """The content of a sample."""
-        return self._layout.spec
 
     def item(self, number: int) -> dict[str, Any]:
         """Return the sample of an item. Thread-safe: one thread at a time."""
@@ -136,14 +121,12 @@ class MapReader:
         if clip.shape is not None:
             camera = camera.with_size(clip.shape)
         stack = np.empty(camera.stack, camera.dtype)
-        resize = camera.resize is not None
+        pixels = stack if camera.coding is None else np.empty(camera.stack, np.uint16)
         numbers, within = clip.numbers[frames], (int(clip.numbers[0]), int(clip.numbers[-1]) + 1)
-        if camera.coding is None:
-            self.engine.read(clip.file, numbers, stack, within=within, resize=resize)
-        else:
-            codes = np.empty(camera.stack, np.uint16)
-            self.engine.read(clip.file, numbers, codes, within=within, resize=resize)
-            write_depth(self._layout, camera, codes, stack)
+        resize = camera.resize is not None
+        self.engine.read(clip.file, numbers, pixels, within=within, resize=resize)
+        if camera.coding is not None:
+            write_depth(self._layout, camera, pixels, stack)
         return stack.reshape(camera.shape)
 
     def row(self, number: int) -> dict[str, Any]:
@@ -174,11 +157,6 @@ class MapReader:
         spec = dataclasses.replace(self.spec, image_transforms=image_transforms)
         self._layout = SampleLayout(dataclasses.replace(self._dataset, spec=spec))
 
-    @property
-    def engine(self) -> FrameEngine:
-        """The frame engine of this process."""
-        return self._opened().engine
-
     def close(self) -> None:
         """Close the files and decoders of this process; the next access opens them again."""
         if self._open is not None and self._open.process == os.getpid():
@@ -193,10 +171,10 @@ class MapReader:
         self.__dict__.update(state, _lock=threading.Lock())
 
     def _rows(self, episode: int) -> EpisodeRows:
-        return self._opened().rows.get(episode)
+        return self._opened.rows.get(episode)
 
     def _clip(self, episode: int, key: str) -> _CameraClip:
-        clips, meta = self._opened().clips, self._dataset.meta
+        clips, meta = self._opened.clips, self._dataset.meta
         clip = clips.get((episode, key))
         if clip is None:
             file, numbers = find_frames(self._dataset, self.engine.files, episode, key)
@@ -207,6 +185,7 @@ class MapReader:
             clip = clips.put((episode, key), _CameraClip(file.name, numbers, shape))
         return clip
 
+    @property
     def _opened(self) -> _OpenReader:
         if self._open is None or self._open.process != os.getpid():
             dataset = self._dataset
@@ -217,7 +196,7 @@ class MapReader:
                     opener.open,
                     budget_bytes=self._frame_cache_bytes,
                     max_files=config.VIDEO_DECODER_CACHE_SIZE,
-                    backend=_open_backend(self._video_backend),
+                    backend=None if self._video_backend == "pyav" else TorchcodecBackend(),
                     index_folder=dataset.index_folder,
                 ),
                 rows=RowCache(
@@ -240,10 +219,6 @@ def _check_backend(name: str | None) -> str:
     if name == "torchcodec":
         TorchcodecBackend()  # raises now, not at the first frame, if it is not installed
     return name or "pyav"
-
-
-def _open_backend(name: str) -> Backend | None:
-    return TorchcodecBackend() if name == "torchcodec" else None
 
 
 class _CameraClip(NamedTuple):

@@ -28,21 +28,13 @@ from robostream.assemble import (
 )
 from robostream.device import check_decode_device
 from robostream.errors import SelectionError
-from robostream.loader.content import OrderOptions, epochs_of
-from robostream.loader.cursor import BadEpisodes, StreamCursor
+from robostream.loader.cursor import BadEpisodes, StreamContent, StreamCursor, epochs_of, first_plan
 from robostream.loader.mixture_content import PROBED_AT_ONCE, MixtureContent, selected_frames
 from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits
 from robostream.loader.stream import FrameStream
 from robostream.meta import LeRobotDatasetMetadata, Stats, forward
-from robostream.plan import (
-    Ints,
-    Mixture,
-    MixtureSource,
-    WholeEpisodes,
-    label_dataset,
-    share_frames,
-)
+from robostream.plan import Mixture, MixtureSource, WholeEpisodes, label_dataset, share_frames
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +70,8 @@ class MixtureDataset(FrameStream):
     """Streams several datasets in given shares, in one order all ranks agree on.
 
     Use it with `StreamingDataLoader`, like a StreamingLeRobotDataset. Each frame is delivered floor
-    or ceil of its dataset's laps per epoch, over all epochs equally often within one.
+    or ceil of its dataset's laps per epoch, over all epochs equally often within one. The
+    arguments that are not listed here are those of StreamingLeRobotDataset.
 
     Args:
         sources: The datasets: `Source`s, or names, paths or URLs.
@@ -95,30 +88,25 @@ class MixtureDataset(FrameStream):
             statistics of each group.
         image_transforms: Applied to each camera of a sample, depth excepted, unless its source has
             a transform of its own.
-        tolerance_s: How far a frame's time may be from the table's.
-        episode_pool_size: About how many episodes are mixed at a time, over all ranks.
-        seed: Seed of the order.
         shuffle: False for all datasets one after the other, in their own order.
-        return_uint8: Cameras as uint8 instead of float32 in [0, 1].
-        rank: This process's number, with `world_size`; by default found from the launcher.
-        world_size: How many processes share the epoch.
-        lanes: How many lanes the order is cut into.
         clip_windows: Clamp windows at the kept frames of a source instead of at the episode.
-        video_decode_device: As for StreamingLeRobotDataset.
-        frame_cache_bytes: As for StreamingLeRobotDataset.
-        frame_cache_dir: As for StreamingLeRobotDataset.
-        depth_output_unit: "mm" or "m".
-        on_bad_episode: "raise", or "quarantine" to continue without it.
-        cache_dir: As for StreamingLeRobotDataset.
-        cache_limit: As for StreamingLeRobotDataset.
     """
 
-    schema: Final[Schema] = forward("_cursor.content.schema", "What every sample has.")
+    schema: Final[Schema] = forward("_content.schema", "What every sample has.")
     groups: Final[list[str]] = forward(
-        "_cursor.content.groups", "The robots or embodiments, in the order of `group_index`."
+        "_content.groups", "The robots or embodiments, in the order of `group_index`."
     )
     tasks: Final[list[str]] = forward(
-        "_cursor.content.tasks", "The tasks of all datasets, in the order of `task_index`."
+        "_content.tasks", "The tasks of all datasets, in the order of `task_index`."
+    )
+
+    stats: Final[dict[str, Stats]] = forward(
+        "_content.stats",
+        "The statistics of each group by common key, in LeRobot's form, from the metadata.",
+    )
+    dataset_stats: Final[list[Stats]] = forward(
+        "_content.dataset_stats",
+        "The statistics of each dataset by common key, in LeRobot's form, from the metadata.",
     )
 
     def __init__(
@@ -164,13 +152,16 @@ class MixtureDataset(FrameStream):
             opened = list(pool.map(lambda source: _open(source, options, cache), listed))
         windows = SchemaOptions(schema, delta_timestamps, delta_indices, tolerance_s, resample)
         content = MixtureContent(listed, opened, windows, normalize or {})
-        mixture = _mix(listed, content.datasets, weights, epoch, shuffle=shuffle)
-        self._sources = listed
+        mixture = _mix(listed, content, weights, epoch, shuffle=shuffle)
         self._mixture = mixture
+        self._content = content
+        place = discover_rank(rank, world_size)
+        order = (place.world_size, seed, episode_pool_size, lanes)
         cursor = StreamCursor(
-            content,
-            discover_rank(rank, world_size),
-            OrderOptions(_epochs(mixture, content), seed, shuffle, episode_pool_size, lanes),
+            StreamContent(content.datasets, content.open_layout),
+            place,
+            first_plan(_epochs(mixture, content), *order, shuffle=shuffle),
+            lanes is None,
             ResourceLimits(frame_cache_bytes, frame_cache_dir, None),
             BadEpisodes(on_bad_episode, content.name_episode),
         )
@@ -212,16 +203,6 @@ class MixtureDataset(FrameStream):
             for name, group, source in zip(names, groups, self._mixture.sources, strict=True)
         ]
 
-    @property
-    def stats(self) -> dict[str, Stats]:
-        """The statistics of each group by common key, in LeRobot's form, from the metadata."""
-        return self._content.stats
-
-    @property
-    def dataset_stats(self) -> list[Stats]:
-        """The statistics of each dataset by common key, in LeRobot's form, from the metadata."""
-        return self._content.dataset_stats()
-
     def exact_stats(self) -> dict[str, Stats]:
         """Return the statistics of each group from all its rows, with exact quantiles.
 
@@ -236,12 +217,6 @@ class MixtureDataset(FrameStream):
             f"lanes={self.lanes}, rank={self.rank} of {self.world_size}, epoch={cursor.epoch}, "
             f"position={cursor.position})"
         )
-
-    @property
-    def _content(self) -> MixtureContent:
-        content = self._cursor.content
-        assert isinstance(content, MixtureContent)
-        return content
 
     def _log_shares(self) -> None:
         for share in self.shares:
@@ -281,16 +256,15 @@ def _open(source: Source, options: SampleOptions, cache: Any) -> OpenedDataset:
 
 def _mix(
     sources: Sequence[Source],
-    datasets: Sequence[OpenedDataset],
+    content: MixtureContent,
     weights: Weights | None,
     epoch: str | int,
     *,
     shuffle: bool,
 ) -> Mixture:
     """Return the content of the mixture's epochs, or raise SelectionError."""
-    totals = [dataset.meta.total_episodes for dataset in datasets]
-    firsts: Ints = np.concatenate([[0], np.cumsum(totals)])[:-1]
-    frames = [selected_frames(d, int(n)) for d, n in zip(datasets, firsts, strict=True)]
+    firsts = content.first_episodes
+    frames = [selected_frames(d, n) for d, n in zip(content.datasets, firsts, strict=True)]
     counts = _counts(sources, [f.num_frames for f in frames], weights, epoch)
     is_plain = counts == [f.num_frames for f in frames] and all(f.weights is None for f in frames)
     if not (shuffle or is_plain):
@@ -298,7 +272,8 @@ def _mix(
             "without a shuffle, datasets follow one after the other, each frame once: leave the "
             'weights out, and epoch="cover"'
         )
-    mixture = Mixture(tuple(map(MixtureSource, frames, counts, _labels(datasets))), firsts)
+    labels = _labels(content.datasets)
+    mixture = Mixture(tuple(map(MixtureSource, frames, counts, labels)), np.array(firsts))
     laps = [count / own.num_frames for count, own in zip(counts, frames, strict=True)]
     if mixture.num_segments > _MOST_SEGMENTS and max(laps) > _MOST_LAPS:
         name = sources[laps.index(max(laps))].repo_id
@@ -367,10 +342,5 @@ def _relative_shares(
 
 def _labels(datasets: Sequence[OpenedDataset]) -> list[int]:
     """Return the label of each dataset's shuffle: by its content, so that others may be added."""
-    seen: dict[str, int] = {}
-    labels = []
-    for dataset in datasets:
-        name = dataset.meta.fingerprint
-        seen[name] = number = seen.get(name, -1) + 1
-        labels.append(label_dataset(name, number))
-    return labels
+    names = [dataset.meta.fingerprint for dataset in datasets]
+    return [label_dataset(name, names[:at].count(name)) for at, name in enumerate(names)]

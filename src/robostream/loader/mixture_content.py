@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`MixtureContent`: the datasets of a mixture, what its samples have, and its statistics."""
+"""`MixtureContent`: the datasets of a mixture, its statistics, and values normalised by them."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from robostream import arguments
 from robostream.assemble import (
+    Affine,
     BatchLayout,
-    ImageTransforms,
     OpenedDataset,
     RowReader,
     SampleLayout,
@@ -25,6 +25,7 @@ from robostream.assemble import (
     SourceFeatures,
     SourceMap,
     SourceStats,
+    affine,
     cached_stats,
     derive_schema,
     exact_stats,
@@ -36,7 +37,6 @@ from robostream.assemble import (
 )
 from robostream.batches import try_transforms
 from robostream.errors import SelectionError
-from robostream.loader.normalizer import Normalizer
 from robostream.meta import Stats
 from robostream.plan import Segments, SelectedFrames
 
@@ -46,12 +46,6 @@ PROBED_AT_ONCE = 16
 
 class MixtureContent:
     """The datasets of a mixture, and what its samples have.
-
-    Args:
-        sources: The datasets, as the user gives them.
-        opened: The same, opened.
-        options: What the user says about samples.
-        normalize: How columns are normalised, by common key.
 
     Attributes:
         schema: What every sample has.
@@ -72,28 +66,14 @@ class MixtureContent:
         described = [_describe(s, dataset) for s, dataset in zip(sources, opened, strict=True)]
         self.schema, self.maps = derive_schema(described, options)
         self.datasets = [_restrict(d, m) for d, m in zip(opened, self.maps, strict=True)]
-        names = [_group(s, dataset) for s, dataset in zip(sources, opened, strict=True)]
+        pairs = zip(sources, opened, strict=True)
+        names = [s.group or d.meta.robot_type or d.meta.repo_id for s, d in pairs]
         self.groups = list(dict.fromkeys(names))
         self.group_numbers = [self.groups.index(name) for name in names]
-        texts = (d.meta.tasks[n] for d in self.datasets for n in range(len(d.meta.tasks)))
-        self.tasks = list(dict.fromkeys(texts))
+        self.tasks = list(dict.fromkeys(text for d in self.datasets for text in _tasks(d)))
         self._normalize = _check_normalize(normalize, self.schema)
         if normalize:
             self._normalizer  # noqa: B018  # raises for what has no statistics
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """A digest of the contents of all datasets; that of one is its own."""
-        if len(self.datasets) == 1:
-            return self.datasets[0].meta.fingerprint
-        joined = "/".join(dataset.meta.fingerprint for dataset in self.datasets)
-        return hashlib.blake2b(joined.encode(), digest_size=16).hexdigest()
-
-    @property
-    def transforms(self) -> list[ImageTransforms]:
-        """The user's transforms of images."""
-        found = (dataset.spec.image_transforms for dataset in self.datasets)
-        return [transform for transform in found if transform is not None]
 
     @functools.cached_property
     def first_episodes(self) -> list[int]:
@@ -139,8 +119,9 @@ class MixtureContent:
             for number, group in enumerate(self.groups)
         }
 
+    @property
     def dataset_stats(self) -> list[Stats]:
-        """Return the statistics of each dataset, from the metadata."""
+        """The statistics of each dataset, from the metadata."""
         return [pool_stats(self.schema, [member]) for member in self._members()]
 
     def exact_stats(self) -> dict[str, Stats]:
@@ -230,10 +211,6 @@ def _restrict(dataset: OpenedDataset, source_map: SourceMap) -> OpenedDataset:
     return replace(dataset, spec=spec)
 
 
-def _group(source: Source, dataset: OpenedDataset) -> str:
-    return source.group or dataset.meta.robot_type or dataset.meta.repo_id
-
-
 def _tasks(dataset: OpenedDataset) -> Iterable[str]:
     return (dataset.meta.tasks[number] for number in range(len(dataset.meta.tasks)))
 
@@ -249,3 +226,88 @@ def _read_column(dataset: OpenedDataset, key: str) -> Iterable[Any]:
             yield reader.read(episode).numbers[key][first : first + count * stride : stride]
     finally:
         reader.close()
+
+
+class Normalizer:
+    """Normalises batches of a mixture, each sample by the statistics of its group.
+
+    A normalised value is value * scale + shift. Padded dimensions and missing cameras stay 0.
+
+    Args:
+        stats: Statistics by group, in the order of `group_index`, such as `mixture.stats`.
+        modes: "mean_std", "min_max" or "quantiles" by common key: mean 0 and deviation 1, or the
+            bounds (min and max, or q01 and q99) at -1 and 1.
+    """
+
+    def __init__(self, stats: Mapping[str, Stats], modes: Mapping[str, str]) -> None:
+        self._groups = list(stats)
+        self._affines: dict[str, list[Affine]] = {}
+        self._tensors: dict[tuple[str, torch.device], tuple[torch.Tensor, torch.Tensor]] = {}
+        for key, mode in modes.items():
+            lacking = [group for group in stats if key not in stats[group]]
+            if lacking:
+                raise SelectionError(
+                    f"no statistics of {key!r} in group {lacking[0]!r}, which has "
+                    f"{', '.join(stats[lacking[0]]) or 'none'}. Compute them from rows: "
+                    "mixture.exact_stats(), or robostream stats DATASET --write."
+                )
+            self._affines[key] = [affine(entry[key], mode, key) for entry in stats.values()]
+
+    def __repr__(self) -> str:
+        return f"Normalizer(groups={self._groups}, keys={list(self._affines)})"
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the batch with normalised values; it needs `group_index` and any of the keys."""
+        return self._apply(batch, lambda values, scale, shift: values * scale + shift)
+
+    def inverse(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the batch with the original values of normalised ones, such as actions."""
+        return self._apply(batch, lambda values, scale, shift: (values - shift) / scale)
+
+    def columns(self, source_map: SourceMap, group: str) -> dict[str, Affine]:
+        """Return scale and shift of a source's own dimensions, by own key of numeric features."""
+        number = self._groups.index(group)
+        found: dict[str, Affine] = {}
+        for column in source_map.columns:
+            if column.common in self._affines:
+                scale, shift = self._affines[column.common][number]
+                place = slice(None) if column.dims is None else list(column.dims)
+                found[column.own] = scale[place], shift[place]
+        return found
+
+    def _apply(self, batch: Mapping[str, Any], formula: Any) -> dict[str, Any]:
+        result = dict(batch)
+        for key in self._affines:
+            if key not in batch:
+                continue
+            values, index = batch[key], batch["group_index"]
+            if values.dtype == torch.uint8:  # images; statistics are those of values in [0, 1]
+                values = values.float() / 255
+            scale, shift = (part[index.to(values.device)] for part in self._on(key, values.device))
+            # A sample's statistics lie along its last axes; windows have an axis before them.
+            inner = scale.shape[1:] if values.ndim > 1 else ()
+            between = (1,) * (values.ndim - 1 - len(inner))
+            shape = (len(values), *between, *inner)
+            done = formula(values, scale.reshape(shape), shift.reshape(shape))
+            result[key] = _blank(done, key, batch)
+        return result
+
+    def _on(self, key: str, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        if (key, device) not in self._tensors:
+            scales, shifts = (np.stack(part) for part in zip(*self._affines[key], strict=True))
+            self._tensors[key, device] = (
+                torch.from_numpy(scales).to(device),
+                torch.from_numpy(shifts).to(device),
+            )
+        return self._tensors[key, device]
+
+
+def _blank(values: torch.Tensor, key: str, batch: Mapping[str, Any]) -> torch.Tensor:
+    """Return the values with 0 in padded dimensions and missing cameras."""
+    is_pad = batch.get(f"{key}_dim_is_pad")
+    if is_pad is not None:
+        between = (1,) * (values.ndim - is_pad.ndim)
+        is_pad = is_pad.reshape(len(values), *between, *is_pad.shape[1:])
+    elif (is_missing := batch.get(f"{key}_is_missing")) is not None:
+        is_pad = is_missing.reshape(-1, *(1,) * (values.ndim - 1))
+    return values if is_pad is None else values.masked_fill(is_pad.to(values.device), 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream or a loader stands, and how the workers of a plain DataLoader agree on an epoch.
+"""Where a stream or a loader stands, and what its copies share: transforms, and epochs.
 
 A plain DataLoader does not tell its dataset that an iterator begins: each of its workers has a
 copy of the dataset, new or kept, and iterates over it. But all workers of one iterator have the
@@ -15,12 +15,16 @@ import fcntl
 import os
 import pickle
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.context import get_spawning_popen
-from typing import Any
+from typing import Any, NoReturn
 
+import cloudpickle
+
+from robostream.assemble import ImageTransforms
 from robostream.device import create_memory
+from robostream.errors import SelectionError
 from robostream.plan import Cursor
 
 # How many iterators the table remembers.
@@ -43,6 +47,7 @@ class Position:
         is_used: Whether an iterator, also one of a loader, has continued from `staged`.
         batches_taken: Number and size of a plain DataLoader's batches, if the state counts those.
         version: How often a cursor was staged.
+        is_read_by_loader: Whether a loader over the stream delivered last, not the stream itself.
     """
 
     def __init__(self) -> None:
@@ -51,6 +56,7 @@ class Position:
         self.is_used = False
         self.batches_taken: tuple[int, int] | None = None
         self.version = 0
+        self.is_read_by_loader = False
 
     def next_start(self) -> Cursor:
         """Return where an iterator that is made now begins.
@@ -69,16 +75,18 @@ class Position:
         self.batches_taken = batches_taken
         self.version += 1
 
-    def set_epoch(self, epoch: int) -> None:
+    def set_epoch(self, epoch: int, *, is_used: bool = False) -> None:
         """Make the next iterator begin an epoch, unless a loaded state for it is still unused.
 
-        So a loop over epochs that calls this method continues at the position of the state.
+        So a loop over epochs that calls this method continues at the position of the state. With
+        `is_used`, others have continued from it.
         """
-        if not self.is_pending or self.staged.epoch != epoch or self.is_used:
+        if not self.is_pending or self.staged.epoch != epoch or self.is_used or is_used:
             self.stage(Cursor(epoch, 0))
 
-    def mark_used(self, version: int) -> None:
-        """Record that a loader's iterator, begun at a version, has continued from `staged`."""
+    def deliver_to_loader(self, version: int) -> None:
+        """Record that a loader's iterator, begun at a version, has delivered."""
+        self.is_read_by_loader = True
         if self.version == version:
             self.is_used = True
 
@@ -88,6 +96,7 @@ class Position:
         A cursor staged since then stays.
         """
         self.cursor = cursor
+        self.is_read_by_loader = False
         if self.version == version:
             self.is_pending, self.is_used = False, True
 
@@ -101,22 +110,28 @@ class EpochTable:
     def __init__(self) -> None:
         self.__setstate__({"content": pickle.dumps({})})
 
-    def epoch_of(self, key: EpochKey, first: int) -> int:
-        """Return the epoch of an iterator, the same for all its workers.
+    def begin(self, version: int, first: int, base_seed: int | None) -> tuple[int, EpochKey | None]:
+        """Return the epoch of a new iterator, at least `first`, and its key if a worker begins it.
 
-        A new version of the position begins anew at the epoch `first`.
+        All workers of an iterator get the same epoch. `base_seed` is that of a plain DataLoader's
+        iterator; None in the main process. A new version of the position begins anew.
         """
         with self._locked() as epochs:
+            following = max(first, _last(epochs, version) + 1)
+            if base_seed is None:
+                return following, None
+            key = version, base_seed, self._laps
+            self._laps += 1
             if key not in epochs:
-                epochs[key] = max(first, _last(epochs, key[0]) + 1)
+                epochs[key] = following
                 if len(epochs) > _MOST_ITERATORS:
                     del epochs[next(iter(epochs))]
-            return epochs[key]
+            return epochs[key], key
 
-    def move(self, key: EpochKey, epoch: int) -> None:
-        """Record that an iterator continues in another epoch."""
+    def move(self, key: EpochKey | None, epoch: int) -> None:
+        """Record that an iterator continues in the epoch of a state that it was given."""
         with self._locked() as epochs:
-            if key in epochs:
+            if key is not None and key in epochs:
                 epochs[key] = epoch
 
     def last(self, version: int) -> int:
@@ -138,6 +153,7 @@ class EpochTable:
         return {"content": self._read()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self._laps = 0  # iterators that this copy has begun in a worker
         if "path" in state:
             self._fd = os.open(state["path"], os.O_RDWR)
         else:
@@ -163,3 +179,45 @@ class EpochTable:
 
 def _last(epochs: dict[EpochKey, int], version: int) -> int:
     return max((epoch for key, epoch in epochs.items() if key[0] == version), default=-1)
+
+
+class _ByValue:
+    """Unpickles as the value itself."""
+
+    def __init__(self, value: Any, transforms: ImageTransforms) -> None:
+        self._value, self._transforms = value, transforms
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+        try:
+            return cloudpickle.loads, (cloudpickle.dumps(self._value),)
+        except Exception as error:  # a user's object may raise anything here
+            raise cannot_be_sent(self._transforms, error) from error
+
+
+def for_pickle(state: dict[str, Any], transforms: ImageTransforms | None) -> Any:
+    """Return the state of a dataset in the form to pickle.
+
+    A plain DataLoader pickles its dataset for the workers that it spawns. Pickle sends only the
+    name of a function, which a worker cannot find if a script or a notebook defines it. So a state
+    with transforms travels by cloudpickle, which sends the function itself.
+    """
+    if transforms is None or get_spawning_popen() is None:
+        return state
+    return _ByValue(state, transforms)
+
+
+def cannot_be_sent(transforms: ImageTransforms, error: Exception) -> SelectionError:
+    """Return the error to raise if transforms cannot be pickled."""
+    return SelectionError(
+        f"image_transforms={transforms!r} cannot be sent to worker processes: "
+        f"{type(error).__name__}: {error}. Create what cannot be copied in the first call, put the "
+        "transform into a module as a function, or use num_workers=0."
+    )
+
+
+def refuse_copy() -> NoReturn:
+    """Raise SelectionError for a copy of an iterator."""
+    raise SelectionError(
+        "an iterator cannot be copied or pickled: both would deliver from the same batches. Copy "
+        "the loader or the stream, which keeps its position, and call iter() on the copy."
+    )

@@ -119,10 +119,9 @@ def _from_environment(rank_name: str, world_name: str) -> Rank | None:
     if rank is None or world is None:
         return None
     try:
-        return Rank(int(rank), int(world), f"{rank_name} and {world_name}")
+        numbers = int(rank), int(world)
     except ValueError as error:
-        if isinstance(error, SelectionError):
-            raise
         raise SelectionError(
             f"want whole numbers in {rank_name} and {world_name}, got {rank!r} and {world!r}"
         ) from error
+    return Rank(*numbers, f"{rank_name} and {world_name}")

@@ -294,11 +294,8 @@ def _is_split(cores: set[int]) -> bool:
 
 
 def _cpu_quota() -> float | None:
-    try:
-        quota, period = (_CGROUP / "cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        return None
+    numbers = _read(_CGROUP / "cpu.max").split()
+    return int(numbers[0]) / int(numbers[1]) if numbers and all(map(str.isdigit, numbers)) else None
 
 
 def _address_space() -> int:
@@ -307,26 +304,25 @@ def _address_space() -> int:
 
 
 def _used_address_space() -> int:
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    pages = _read(Path("/proc/self/statm")).partition(" ")[0]
+    return int(pages or 0) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _available_memory() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    for line in _read(Path("/proc/meminfo")).splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
     return whole_memory()
 
 
 def _read_cgroup(name: str) -> int | None:
-    try:
-        text = (_CGROUP / name).read_text().strip()
-    except OSError:
-        return None
+    text = _read(_CGROUP / name).strip()
     return int(text) if text.isdigit() else None
+
+
+def _read(path: Path) -> str:
+    """Return what the system writes into a file; nothing if it has no such file."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -32,7 +32,7 @@ from robostream.device import (
 from robostream.errors import SelectionError
 from robostream.loader.cursor import StreamCursor
 from robostream.loader.frame_file import prepare_frame_memory
-from robostream.loader.options import cannot_be_sent
+from robostream.loader.position import cannot_be_sent
 from robostream.loader.ranks import local_ranks
 from robostream.loader.resources import FrameBudget, choose_depth, share_of_cores, whole_memory
 from robostream.loader.stats import LoaderStats

@@ -219,10 +219,13 @@ class EpisodeAwareSampler:
         """Return the order of an epoch as a function from positions to frames."""
         if not self.shuffle:
             return np.arange
+        # LeRobot's seed of an epoch, and its order.
+        sequence = np.random.SeedSequence([self.seed, epoch])
+        key = int(sequence.generate_state(1, dtype=np.uint64)[0])
         if self.shuffle == "constant_memory":
-            key = _epoch_seed(self.seed, epoch)
             return lambda start, stop: permute(np.arange(start, stop), len(self), key)
-        frames = _uniform_order(len(self), self.seed, epoch)
+        generator = torch.Generator().manual_seed(key)
+        frames: Int64Array = torch.randperm(len(self), generator=generator).numpy()
         return lambda start, stop: frames[start:stop]
 
 
@@ -275,18 +278,6 @@ def _checked(state: Mapping[str, Any], num_frames: int) -> SamplerState:
             "is of another dataset, episode selection or drop_n_first_frames/drop_n_last_frames."
         )
     return {"epoch": epoch, "start_index": start}
-
-
-def _uniform_order(num_frames: int, seed: int, epoch: int) -> Int64Array:
-    """Return LeRobot's order of an epoch: every frame's number once."""
-    generator = torch.Generator().manual_seed(_epoch_seed(seed, epoch))
-    order: Int64Array = torch.randperm(num_frames, generator=generator).numpy()
-    return order
-
-
-def _epoch_seed(seed: int, epoch: int) -> int:
-    """Return the 64-bit seed that LeRobot derives for an epoch."""
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, dtype=np.uint64)[0])
 
 
 def keep_frames(

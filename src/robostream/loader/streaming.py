@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble import (
     DatasetLocation,
     EpisodeFilter,
@@ -19,14 +21,44 @@ from robostream.assemble import (
     choose_cache,
     open_dataset,
 )
+from robostream.batches import probe_layout
 from robostream.device import check_decode_device
-from robostream.loader.content import OneDataset, OrderOptions, epochs_of
-from robostream.loader.cursor import BadEpisodes, StreamCursor
-from robostream.loader.options import accept_legacy, refuse_positions
+from robostream.errors import SelectionError
+from robostream.loader.cursor import BadEpisodes, StreamContent, StreamCursor, epochs_of, first_plan
 from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits
 from robostream.loader.stream import FrameStream
 from robostream.meta import Features, LeRobotDatasetMetadata, forward
+
+_IGNORED = {
+    "buffer_size": "frames are mixed over episode_pool_size episodes, with no buffer of samples",
+    "rng": "the order is a function of seed and epoch",
+    "max_num_shards": "the stream is not made of shards",
+    "video_prefetch_workers": "num_workers of StreamingDataLoader says how many processes decode",
+    "prefetch_videos": "worker processes always work ahead, by prefetch_factor batches",
+    "decode_threads": "num_workers of StreamingDataLoader says how many processes decode, each "
+    "with one thread",
+    "multiprocessing_context": "workers are fresh interpreters, whatever the context",
+}
+_STREAM_LEGACY = {"streaming", *_IGNORED} - {"multiprocessing_context"}
+# The arguments after force_cache_sync in the constructor of LeRobot's streaming dataset.
+_LEROBOT_ORDER = (
+    "streaming",
+    "episode_pool_size",
+    "buffer_size",
+    "max_num_shards",
+    "seed",
+    "rng",
+    "shuffle",
+    "return_uint8",
+    "rank",
+    "world_size",
+    "video_decoder_cache_size",
+    "data_files_root",
+    "video_decode_device",
+    "prefetch_videos",
+    "video_prefetch_workers",
+)
 
 
 class StreamingLeRobotDataset(FrameStream):
@@ -138,8 +170,8 @@ class StreamingLeRobotDataset(FrameStream):
         cache_limit: int | str | None = None,
         **legacy: Any,
     ) -> None:
-        refuse_positions(by_position)
-        accept_legacy(legacy)
+        _refuse_positions(by_position)
+        _accept_legacy(legacy)
         check_decode_device(video_decode_device)
         access = token, storage_options, choose_cache(cache_dir, cache_limit)
         dataset = open_dataset(
@@ -163,10 +195,13 @@ class StreamingLeRobotDataset(FrameStream):
         self.meta: LeRobotDatasetMetadata = dataset.meta
         self.delta_timestamps: Mapping[str, Sequence[float]] | None = delta_timestamps
         self._dataset = dataset
+        place = discover_rank(rank, world_size)
+        order = (place.world_size, seed, episode_pool_size, lanes)
         cursor = StreamCursor(
-            OneDataset(dataset),
-            discover_rank(rank, world_size),
-            OrderOptions(epochs_of(dataset), seed, shuffle, episode_pool_size, lanes),
+            StreamContent([dataset], functools.partial(probe_layout, dataset)),
+            place,
+            first_plan(epochs_of(dataset), *order, shuffle=shuffle),
+            lanes is None,
             ResourceLimits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size),
             BadEpisodes(on_bad_episode),
         )
@@ -190,4 +225,37 @@ class StreamingLeRobotDataset(FrameStream):
             f"frames={self.num_frames}, cameras={list(self._dataset.spec.cameras)}, "
             f"{order if self.shuffle else 'shuffle=False'}, lanes={self.lanes}, rank={self.rank} "
             f"of {self.world_size}, epoch={cursor.epoch}, position={cursor.position})"
+        )
+
+
+def warn_of_ignored(name: str, value: object, stacklevel: int = 3) -> None:
+    """Warn that robostream ignores an argument, unless its value is None."""
+    if value is not None:
+        text = f"{name} is ignored: {_IGNORED[name]}"
+        warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
+
+
+def _accept_legacy(given: Mapping[str, Any]) -> None:
+    """Warn of each argument of another loader that has no effect here; refuse unknown names."""
+    if not arguments.truth(given.get("streaming", True), "streaming"):
+        raise SelectionError(
+            "streaming=False: StreamingLeRobotDataset always streams; use LeRobotDataset for "
+            "random access"
+        )
+    for name, value in given.items():
+        if name not in _STREAM_LEGACY:
+            raise TypeError(
+                f"StreamingLeRobotDataset() got an unexpected keyword argument {name!r}"
+            )
+        if name != "streaming":
+            warn_of_ignored(name, value, stacklevel=4)
+
+
+def _refuse_positions(values: tuple[Any, ...]) -> None:
+    """Raise TypeError, with the names, for keyword arguments given by position."""
+    if values:
+        names = ", ".join(f"{name}=" for name in _LEROBOT_ORDER[: len(values)])
+        raise TypeError(
+            f"StreamingLeRobotDataset() takes the arguments after force_cache_sync by name. In "
+            f"LeRobot's order the values given here are {names}"
         )

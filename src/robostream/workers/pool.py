@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`WorkerPool`: the worker processes of one loader, as the consumer uses them.
+"""`BatchPool` builds the batches of a loader; `WorkerPool` does so in worker processes.
 
 Workers are fresh interpreters, not forks: they inherit no lock, thread or GPU of the consumer, and
 do not run its script again. A worker ends when the consumer's end of its channel closes, and so
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import math
 import os
 import select
-import signal
-import subprocess
+import threading
 import time
 import weakref
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,8 +26,13 @@ from robostream.batches import Texts
 from robostream.device import pack
 from robostream.errors import WorkerError
 from robostream.plan import Schedule, WorkerShard
-from robostream.workers.batch_pool import BatchPool
-from robostream.workers.processes import WorkerProcess, end_workers, signals_held, start_worker
+from robostream.workers.processes import (
+    WorkerProcess,
+    end_workers,
+    park_at_shutdown,
+    signals_held,
+    start_worker,
+)
 from robostream.workers.protocol import (
     Assign,
     Begin,
@@ -38,16 +45,89 @@ from robostream.workers.protocol import (
     encode,
 )
 
+_CLOSED = "the workers of this iterator were ended with loader.close(); call iter(loader) again"
 _INTERRUPTED = (
     "an interrupt came while the loader sent a message to its workers, and ended them; call "
     "iter(loader) again"
 )
-_OUT_OF_MEMORY = "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
-# A worker that has closed its channel ends within this time.
-_DYING_S = 0.5
 # A worker whose channel is full may itself be waiting for the consumer to take a message. So the
 # consumer takes messages for this long, and then tries again to send.
 _RETRY_S = 0.01
+
+
+class BatchPool(ABC):
+    """Builds the batches of several iterators. Thread-safe: one thread at a time.
+
+    A program may drop an iterator at any moment: in another thread, or in a garbage collection
+    during another iterator's work. So `end` only queues the iterator. Whichever thread holds the
+    lock next closes it.
+
+    Attributes:
+        builds_ahead: Whether assigned batches are built before anyone waits for them.
+    """
+
+    builds_ahead: bool
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._dropped: deque[tuple[int, Callable[[], None]]] = deque()
+        self._numbers = itertools.count()
+        self._why_closed = _CLOSED
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether nobody has closed the pool."""
+
+    @abstractmethod
+    def _end(self, iterator: int, on_idle: Callable[[], None]) -> None:
+        """Close an iterator. The caller holds the lock."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether this process, not its parent, made the pool, and nobody has closed it."""
+        return self.is_open and self._process == os.getpid()
+
+    def check(self) -> None:
+        """Raise WorkerError if the pool was closed, or this process is a fork."""
+        if self._process != os.getpid():
+            raise WorkerError(
+                f"this iterator was made by process {self._process}, and this process is a fork of "
+                "it; call iter(loader) here for an iterator with workers of its own"
+            )
+        if not self.is_open:
+            raise self._closed()
+
+    def end(self, iterator: int, on_idle: Callable[[], None]) -> None:
+        """Close an iterator; the pool calls `on_idle` once nothing writes to its slots.
+
+        Any thread may call this at any moment, the garbage collector too. Never blocks.
+        """
+        if self._process != os.getpid():
+            return
+        self._dropped.append((iterator, on_idle))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end_dropped()
+            finally:
+                self._lock.release()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Close the iterators that were dropped, then run the block, with the lock held."""
+        self.check()
+        with self._lock:
+            self._end_dropped()
+            yield
+
+    def _end_dropped(self) -> None:
+        while self._dropped:
+            self._end(*self._dropped.popleft())
+
+    def _closed(self) -> WorkerError:
+        park_at_shutdown()
+        return WorkerError(self._why_closed)
 
 
 class _IteratorProgress:
@@ -56,13 +136,14 @@ class _IteratorProgress:
     Attributes:
         timeout_s: How long the consumer waits for a worker; 0 for no limit.
         failed: The first batch that cannot be built, and why.
+        texts: The texts of the batches that are not taken.
     """
 
     def __init__(self, timeout_s: float, num_workers: int) -> None:
         self.timeout_s = timeout_s
         self.failed: Failed | None = None
         self._num_built = [0] * num_workers
-        self._texts: dict[int, Texts] = {}
+        self.texts: dict[int, Texts] = {}
 
     def slowest(self, step: int) -> int | None:
         """Return the first worker that has not built its part of a batch; None if all have."""
@@ -70,10 +151,6 @@ class _IteratorProgress:
             if num_built <= step:
                 return worker
         return None
-
-    def take_texts(self, step: int) -> Texts:
-        """Return the texts of a batch and forget them."""
-        return self._texts.pop(step, {})
 
     def add(self, worker: int, message: Built | Failed) -> None:
         """Record a worker's report."""
@@ -83,7 +160,7 @@ class _IteratorProgress:
             return
         self._num_built[worker] = message.step + 1
         for step, own in message.texts.items():
-            texts = self._texts.setdefault(step, {})
+            texts = self.texts.setdefault(step, {})
             for key, values in own.items():
                 texts.setdefault(key, {}).update(values)
 
@@ -168,7 +245,7 @@ class WorkerPool(BatchPool):
                 # Waking up for every worker's message would take time from the workers.
                 if not self._poll(deadline, worker):
                     raise self._late(worker, progress.timeout_s)
-            return progress.take_texts(step)
+            return progress.texts.pop(step, {})
 
     def is_built(self, iterator: int, step: int) -> bool:
         """Return whether a batch is known to be built; waits neither for workers nor threads."""
@@ -286,46 +363,9 @@ class WorkerPool(BatchPool):
     def _death(self, worker: int) -> WorkerError:
         if not self.is_open:
             return self._closed()
-        trace = self._sent_trace(self._channels[worker])
-        if trace is not None:
-            return self._fail(f"{self._name(worker)} failed:\n{trace}")
-        try:
-            code = self._workers[worker].wait(_DYING_S)
-        except subprocess.TimeoutExpired:
-            return self._fail(f"{self._name(worker)} closed its channel but has not ended")
-        if code == 0 and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-            return self._fail(
-                f"{self._name(worker)} has ended. A program that ignores SIGCHLD cannot learn "
-                "why; call signal.signal(signal.SIGCHLD, signal.SIG_DFL). " + _OUT_OF_MEMORY
-            )
-        if code >= 0:
-            return self._fail(
-                f"{self._name(worker)} ended with exit code {code}. Look at what it printed."
-            )
-        names = {number.value: number.name for number in signal.Signals}
-        return self._fail(
-            f"{self._name(worker)} was killed by signal {-code} ({names.get(-code, 'unnamed')}). "
-            + _OUT_OF_MEMORY
-        )
-
-    @staticmethod
-    def _sent_trace(channel: Channel) -> str | None:
-        """Return the traceback that a worker sent before it ended; None if it sent none."""
-        failures = 0
-        # The first failure may only mean that the worker left our messages unread. Its own messages
-        # can be read after it.
-        while failures < 2:
-            try:
-                received = channel.receive()
-            except ChannelClosed:
-                failures += 1
-                continue
-            if received is None:
-                return None
-            message, _ = received
-            if isinstance(message, Crashed):
-                return message.trace
-        return None
+        trace = self._channels[worker].last_trace()
+        how = f"failed:\n{trace}" if trace else self._workers[worker].explain_end()
+        return self._fail(f"{self._name(worker)} {how}")
 
     def _name(self, worker: int) -> str:
         return f"loader worker {worker} of {len(self._workers)} (pid {self._workers[worker].pid})"

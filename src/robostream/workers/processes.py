@@ -32,6 +32,9 @@ _NOT_FOR_WORKERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR
 # A worker in the middle of a long batch is killed after this time.
 _END_S = 1.0
 _KILL_S = 10.0
+# A worker that has closed its channel ends within this time.
+_DYING_S = 0.5
+_OUT_OF_MEMORY = "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
 
 
 class WorkerProcess(subprocess.Popen[bytes]):
@@ -45,6 +48,22 @@ class WorkerProcess(subprocess.Popen[bytes]):
             self.kill()
             with suppress(subprocess.TimeoutExpired):  # a stuck disk may keep it alive
                 self.wait(_KILL_S)
+
+    def explain_end(self) -> str:
+        """Return how the process ended after it closed its channel, and what would help."""
+        try:
+            code = self.wait(_DYING_S)
+        except subprocess.TimeoutExpired:
+            return "closed its channel but has not ended"
+        if code == 0 and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+            return (
+                "has ended. A program that ignores SIGCHLD cannot learn why; call "
+                "signal.signal(signal.SIGCHLD, signal.SIG_DFL). " + _OUT_OF_MEMORY
+            )
+        if code >= 0:
+            return f"ended with exit code {code}. Look at what it printed."
+        names = {number.value: number.name for number in signal.Signals}
+        return f"was killed by signal {-code} ({names.get(-code, 'unnamed')}). {_OUT_OF_MEMORY}"
 
     def disown(self) -> None:
         """Forget the process; for a fork, which cannot wait for its parent's children."""

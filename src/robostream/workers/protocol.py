@@ -193,6 +193,23 @@ class Channel:
         finally:
             os.close(memory)
 
+    def last_trace(self) -> str | None:
+        """Return the traceback that a worker sent before it ended; None if it sent none."""
+        failures = 0
+        # The first failure may only mean that the worker left our messages unread. Its own messages
+        # can be read after it.
+        while failures < 2:
+            try:
+                received = self.receive()
+            except ChannelClosed:
+                failures += 1
+                continue
+            if received is None:
+                return None
+            if isinstance(received[0], Crashed):
+                return received[0].trace
+        return None
+
     def close(self) -> None:
         """Close this end; the other process notices."""
         self._socket.close()

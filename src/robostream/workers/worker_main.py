@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker: builds its parts of batches for all live iterators, and the program around it."""
+"""A worker, which builds its parts of batches for all live iterators.
+
+It runs in the consumer's own process (`InProcessPool`), or in a process of its own (`main`).
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import socket
@@ -11,7 +15,7 @@ import sys
 import time
 import traceback
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,16 +30,10 @@ from robostream.batches import (
     preserve_generators,
 )
 from robostream.decode import COUNTERS
-from robostream.device import (
-    LESS_MEMORY,
-    ByteArray,
-    DeviceBatches,
-    map_memory,
-    open_shared,
-    unpack,
-)
+from robostream.device import LESS_MEMORY, ByteArray, DeviceBatches, map_memory, open_shared, unpack
 from robostream.errors import WorkerError
 from robostream.plan import Schedule, ScheduledStep, WorkerShard, rank_lanes
+from robostream.workers.pool import BatchPool
 from robostream.workers.protocol import (
     Assign,
     Begin,
@@ -64,30 +62,25 @@ class _LiveIterator:
     Attributes:
         after: The iterator whose batches are built first; None if it takes turns with all others.
         slots: Where to build its next batches.
+        num_steps: How many batches it has.
     """
 
     def __init__(self, context: WorkerContext, schedule: Schedule, after: int | None) -> None:
         self.after = after
         self.slots: deque[int] = deque()
+        self.num_steps = schedule.num_steps
         self._context = context
         self._schedule = schedule
-        self._builder: BatchBuilder | None = None
 
-    @property
+    @functools.cached_property
     def builder(self) -> BatchBuilder:
         """What builds its batches; opened when the first one is due."""
-        if self._builder is None:
-            lanes = rank_lanes(self._schedule.cut, self._schedule.plan.lanes)
-            self._builder = BatchBuilder(self._context, self._schedule, lanes)
-        return self._builder
-
-    def is_complete(self, step: int) -> bool:
-        """Return whether all batches are built once those before `step` are."""
-        return step >= self._schedule.num_steps
+        lanes = rank_lanes(self._schedule.cut, self._schedule.plan.lanes)
+        return BatchBuilder(self._context, self._schedule, lanes)
 
     def close(self) -> None:
         """Drop its frames and decoders."""
-        builder, self._builder = self._builder, None
+        builder: BatchBuilder | None = self.__dict__.pop("builder", None)
         if builder is not None:
             builder.close()
 
@@ -149,7 +142,8 @@ class Worker:
     def work(self) -> Iterator[Built | Failed]:
         """Build this worker's parts of some batches of one iterator; iterators take turns."""
         for iterator, live in self._iterators.items():
-            if live.slots and not self._is_assigned(live.after):
+            before = None if live.after is None else self._iterators.get(live.after)
+            if live.slots and not (before and before.slots):
                 self._iterators.move_to_end(iterator)
                 yield from self._build(iterator, _FRAMES_AT_A_TIME)
                 return
@@ -170,20 +164,16 @@ class Worker:
             self.end(iterator)
         self._context.close()
 
-    def _is_assigned(self, iterator: int | None) -> bool:
-        """Return whether batches of an iterator, if there is one, are left to build."""
-        live = None if iterator is None else self._iterators.get(iterator)
-        return live is not None and bool(live.slots)
-
-    def _next_parts(self, iterator: int, num_frames: int) -> list[tuple[ScheduledStep, Arrays]]:
+    def _next_parts(
+        self, live: _LiveIterator, num_frames: int
+    ) -> list[tuple[ScheduledStep, Arrays]]:
         """Return the next parts to build, and their arrays, until they hold so many frames."""
-        builder, slots = self._iterators[iterator].builder, self._iterators[iterator].slots
         parts: list[tuple[ScheduledStep, Arrays]] = []
-        while slots and num_frames > 0:
-            slot, step = slots.popleft(), builder.next_share()
+        while live.slots and num_frames > 0:
+            slot, step = live.slots.popleft(), live.builder.next_share()
             assert step is not None, "an iterator is not asked beyond its end"
             parts.append((step, self._view(slot, step.size)))
-            num_frames -= max(1, builder.count_frames(step))
+            num_frames -= max(1, live.builder.count_frames(step))
         return parts
 
     def _view(self, slot: int, size: int) -> Arrays:
@@ -199,12 +189,13 @@ class Worker:
     def _build(self, iterator: int, num_frames: int) -> Iterator[Built | Failed]:
         """Yield one message for several batches: sending and waking up take time."""
         began = time.perf_counter()
-        parts = self._next_parts(iterator, num_frames)
+        live = self._iterators[iterator]
+        parts = self._next_parts(live, num_frames)
         built: dict[int, Texts] = {}
         failed: Failed | None = None
         step, reported = parts[0][0].step, time.perf_counter()
         try:
-            for texts in self._iterators[iterator].builder.fill(parts):
+            for texts in live.builder.fill(parts):
                 built[step] = texts
                 step += 1
                 if time.perf_counter() > reported + _REPORT_S:
@@ -218,8 +209,8 @@ class Worker:
             yield self._report(iterator, built)
         if failed is not None:
             yield failed
-        elif self._iterators[iterator].is_complete(step):
-            self._iterators[iterator].close()  # before the next epoch opens what it needs
+        elif step >= live.num_steps:
+            live.close()  # before the next epoch opens what it needs
 
     def _report(self, iterator: int, built: dict[int, Texts]) -> Built:
         if self._on_device is not None:
@@ -234,6 +225,67 @@ def _explain_memory(bad: BadSampleError) -> BadSampleError:
     error = WorkerError(f"there is too little memory: {bad.error}. {LESS_MEMORY}")
     error.__cause__ = bad.error
     return BadSampleError(bad.episode, bad.frame, bad.position, error)
+
+
+class InProcessPool(BatchPool):
+    """Builds batches in the consumer's own process when it asks for them, like a `WorkerPool`."""
+
+    builds_ahead = False
+    is_open = True
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the workers: none."""
+        return []
+
+    def begin(self, schedule: Schedule, timeout_s: float, after: int | None = None) -> int:
+        """Begin a new iterator; return its number."""
+        with self._locked():
+            number = next(self._numbers)
+            self._worker.begin(number, schedule, after)
+            return number
+
+    def assign(self, iterator: int, slots: tuple[int, ...]) -> None:
+        """Record the slots in which to build the next batches."""
+        with self._locked():
+            self._worker.assign(iterator, slots)
+
+    def wait(self, iterator: int, step: int) -> Texts | Failed:
+        """Build a batch and return its texts, or why it failed."""
+        with self._locked():
+            try:
+                done = self._worker.build(iterator)
+            except BaseException:
+                # Ctrl-C came in the middle of a batch. A half-built batch is not continued.
+                self.is_open = False
+                raise
+        if isinstance(done, Failed):
+            return done
+        assert done.step == step, "batches are built in order"
+        return done.texts.get(step, {})
+
+    def is_built(self, iterator: int, step: int) -> bool:
+        """Return False: `wait` builds the batch."""
+        return False
+
+    def settle(self, timeout_s: float) -> None:
+        """Free the slots of all ended iterators."""
+        with self._locked():
+            pass
+
+    def close(self) -> None:
+        """Close all iterators and files."""
+        if self.is_usable:
+            self.is_open = False
+            self._worker.close()
+
+    def _end(self, iterator: int, on_idle: Callable[[], None]) -> None:
+        self._worker.end(iterator)
+        on_idle()
 
 
 def main(fd: int, consumer: int) -> None:
