@@ -75,7 +75,7 @@ def make_table(repo: Path) -> str:
     return Table.of(read_figures(repo / RESULTS / "png.json")["rows"], COLUMNS).markdown()
 
 
-PUBLICATION = Publication("png.json", {"png": make_table}, document=Path("docs/decoding.md"))
+PUBLICATION = Publication("png.json", {Path("docs/decoding.md"): {"png": make_table}})
 
 
 if __name__ == "__main__":

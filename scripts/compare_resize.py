@@ -62,7 +62,7 @@ def make_table(repo: Path) -> str:
     return Table(header, [[f, *(cells[f, size] for size in sizes)] for f in filters]).markdown()
 
 
-PUBLICATION = Publication("resize.json", {"resize": make_table}, document=Path("docs/decoding.md"))
+PUBLICATION = Publication("resize.json", {Path("docs/decoding.md"): {"resize": make_table}})
 
 
 def compare(width: int, height: int) -> list[dict[str, object]]:

@@ -14,16 +14,9 @@ import pytest
 import torch
 
 from robostream.bench.case import BenchCase
+from robostream.bench.delivery import count_delivered, expected_images, in_levels, is_right
 from robostream.bench.loaders import LOADERS
-from robostream.bench.peers import (
-    PUBLICATION,
-    compare,
-    count_delivered,
-    expected_images,
-    in_levels,
-    is_right,
-    tables_text,
-)
+from robostream.bench.peers import PUBLICATION, compare, tables_text
 from robostream.bench.results import read_figures
 from robostream.bench.tables import RESULTS
 from robostream.dataset import LeRobotDataset

@@ -22,7 +22,7 @@ from robostream import config
 from robostream.bench.case import BenchData
 from robostream.bench.floor import decode_floor
 from robostream.bench.measure import run_rounds
-from robostream.bench.results import Figures, machine, ratios
+from robostream.bench.results import Figures, ratios
 from robostream.bench.tables import Table
 from robostream.decode import (
     BufferPool,
@@ -73,7 +73,7 @@ def run(quick: bool) -> Figures:
     print(Table(_HEADER, [list(row.values()) for row in ways]).text())
     print("\nmicroseconds per image")
     print(Table.of(costs).text())
-    return {"machine": machine(), "results": ways, "costs_us": costs}
+    return {"results": ways, "costs_us": costs}
 
 
 def _open(name: str, spec: SynthSpec) -> VideoSet:

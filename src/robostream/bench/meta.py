@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from robostream import config
 from robostream.bench.processes import peak_bytes, resident_bytes, run_process
-from robostream.bench.results import Figures, machine, medians
+from robostream.bench.results import Figures, medians
 from robostream.bench.tables import Table
 from robostream.meta import (
     CAMERA_DTYPES,
@@ -100,7 +100,7 @@ def run(quick: bool) -> Figures:
         f"{largest['peak_bytes'] / _MIB:,.0f} MiB of memory in all "
         f"(goal: below {_LIMIT_BYTES / _MIB:,.0f} MiB for 1,000,000)"
     )
-    return {"limit_bytes": _LIMIT_BYTES, "rows": rows, "machine": machine()}
+    return {"limit_bytes": _LIMIT_BYTES, "rows": rows}
 
 
 def _measure(episodes: int, rows_per_group: int, *, repeats: int) -> Figures:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from robostream import config
 from robostream.bench.processes import peak_bytes, run_process
-from robostream.bench.results import Figures, machine
+from robostream.bench.results import Figures
 from robostream.bench.tables import Table
 from robostream.plan import (
     CHUNK_FRAMES,
@@ -78,7 +78,7 @@ def run(quick: bool) -> Figures:
 
 def _report(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Figures:
     print(Table.of(rows, columns).text())
-    return {"machine": machine(), "results": rows}
+    return {"results": rows}
 
 
 def measure_plan(num_frames: int, rounds: int) -> Figures:

@@ -28,7 +28,7 @@ from robostream.bench.case import merge_row_groups
 from robostream.bench.measure import consume, run_rounds
 from robostream.bench.meta import locate_episodes, write_episodes, write_info
 from robostream.bench.processes import run_process
-from robostream.bench.results import Figures, machine, ratios
+from robostream.bench.results import Figures, ratios
 from robostream.bench.tables import Table
 from robostream.byte_sizes import format_bytes
 from robostream.meta import DEFAULT_FEATURES
@@ -62,7 +62,7 @@ def run(quick: bool) -> Figures:
         rates = run_rounds(runs, rounds=1 if quick else 3)
     rows = [(name, *map(median, zip(*found, strict=True))) for name, found in rates.items()]
     print(Table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows).text())
-    return {"rates": rates, "machine": machine()}
+    return {"rates": rates}
 
 
 def make_folders(folder: Path, *, files: int) -> None:

@@ -7,7 +7,6 @@ tables and the chart of docs/benchmarks.md are made from the suite's JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import time
@@ -17,14 +16,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from robostream.bench import charts, results
+from robostream.bench import charts, results, run_benchmark
 from robostream.bench.case import SARM_S, BenchCase, BenchData, one_row_group
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.report import write_report
 from robostream.bench.results import Figures
-from robostream.bench.stream import measure_stream
-from robostream.bench.stream_settings import WARMUP_BATCHES, StreamSettings
-from robostream.bench.tables import RESULTS, Column, Publication, Table
+from robostream.bench.stream import WARMUP_BATCHES, StreamSettings, measure_stream
+from robostream.bench.tables import DOCS, RESULTS, Column, Publication, Table
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
 
@@ -96,25 +94,8 @@ _OTHER = ("command", "what", "figure")
 _OTHERS = ("meta", "plan", "shuffle", "node", "decode", "remote")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Measure everything, write the results, and refresh a checkout if one is given."""
-    results.ensure_writable(args.out)
-    if args.repo is not None:
-        charts.require_matplotlib()  # now, not after minutes
-    figures = measure(args.out, args.rounds)
-    results.write_json(args.out / PUBLICATION.results, figures)
-    write_report(args.out / "suite", title="make bench")
-    print(suite_text(figures))
-    print(f"written to {args.out}; {figures['seconds']:.0f} s in all")
-    if args.repo is not None:
-        PUBLICATION.publish(args.repo, figures)
-    return 0
-
-
-def measure(out: Path, rounds: int) -> Figures:
-    """Return the figures of the whole suite."""
-    from robostream.bench import load_benchmark
-
+def run(rounds: int, out: Path) -> Figures:
+    """Measure everything, print the tables, and return the figures; each run is kept in `out`."""
     for data in DATASETS.values():
         data.open()  # before the clock starts
     begin = time.perf_counter()
@@ -123,15 +104,17 @@ def measure(out: Path, rounds: int) -> Figures:
     others = {}
     for name in _OTHERS:
         print(f"\n== {name}", flush=True)
-        others[name] = load_benchmark(name)(quick=True)
-    return {
-        "machine": results.machine(),
+        others[name] = run_benchmark(name, quick=True)
+    figures = {
         "rounds": rounds,
         "seconds": time.perf_counter() - begin,
         "cases": [case_figures(case, found) for case, found in zip(CASES, streamed, strict=True)],
         "first_minute": public_figures(minute),
         **others,
     }
+    write_report(out / "suite", title="make bench")
+    print(f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all")
+    return figures
 
 
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
@@ -314,4 +297,4 @@ def _chart(repo: Path) -> bytes:
     return charts.draw_svg(draw, width=860, height=bars_px + curve_px, salt="bench")
 
 
-PUBLICATION = Publication("suite.json", {"bench": _docs_block}, {_CHART: _chart})
+PUBLICATION = Publication("suite.json", {DOCS: {"bench": _docs_block}}, {_CHART: _chart})

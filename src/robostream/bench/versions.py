@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.bench.case import BenchData, create_once
 from robostream.bench.measure import run_rounds
-from robostream.bench.remote import LINK, link_capacity, measure_need, serve_behind, stream_epochs
-from robostream.bench.results import Figures, machine
-from robostream.bench.tables import Column, Publication, Table
+from robostream.bench.remote import LINK, link_capacity, measure_need, stream_epochs
+from robostream.bench.results import Figures
+from robostream.bench.tables import DOCS, Column, Publication, Table
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.testing import Script
+from robostream.testing import Script, serve_files
 from robostream.tools import SynthSpec
 from robostream.write import VideoPart, frame_rate, split_videos
 
@@ -61,17 +61,16 @@ def measure(old: Path, new: Path, link: Script, *, rounds: int) -> Figures:
     files = {"v3.0": _count_files(new), "v2.1": _count_files(old)}
     rows: list[Figures] = []
     rate = 0.0
-    with serve_behind(link, new) as new_proxy, serve_behind(link, old) as old_proxy:
+    with serve_files(new) as new_server, serve_files(old) as old_server:
         for _ in ("full speed", "half speed"):
-            stream = partial(stream_epochs, need=need, samples_per_s=rate, epochs=1)
-            runs = {"v3.0": partial(stream, new_proxy), "v2.1": partial(stream, old_proxy)}
+            stream = partial(stream_epochs, link=link, need=need, samples_per_s=rate, epochs=1)
+            runs = {"v3.0": partial(stream, new_server), "v2.1": partial(stream, old_server)}
             for version, found in run_rounds(runs, rounds).items():
                 row = _summarize([epoch for (epoch,) in found], files[version])
                 consumer = f"{rate:.0f} samples/s" if rate else "full speed"
                 rows.append(row | {"version": version, "consumer": consumer})
             rate = min(link_capacity(link, need), *(row["samples_per_s"] for row in rows)) / 2
     figures: Figures = {
-        "machine": machine(),
         "link": link.to_dict(),
         "need": need,
         "files": files,
@@ -131,7 +130,7 @@ def _docs_block(repo: Path) -> str:
     return "\n\n".join(parts)
 
 
-PUBLICATION = Publication("versions.json", {"versions": _docs_block})
+PUBLICATION = Publication("versions.json", {DOCS: {"versions": _docs_block}})
 
 
 def copy_as_v21(root: Path, target: Path) -> None:
