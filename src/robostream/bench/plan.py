@@ -73,10 +73,10 @@ def run(quick: bool) -> Figures:
     sizes = [10**6, 10**9] if quick else [10**6, 10**8, 10**9]
     rounds = 21 if quick else 101
     rows = [run_process(measure_plan, num_frames=size, rounds=rounds) for size in sizes]
-    return _report(rows, _COLUMNS)
+    return _show(rows, _COLUMNS)
 
 
-def _report(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Figures:
+def _show(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Figures:
     print(Table.of(rows, columns).text())
     return {"results": rows}
 
@@ -146,14 +146,14 @@ def run_shuffle(quick: bool) -> Figures:
         pool_sizes=[16, 64, 256],
         seed=0,
     )
-    return _report([dataclasses.asdict(quality) for quality in measured])
+    return _show([dataclasses.asdict(quality) for quality in measured])
 
 
 def run_node(quick: bool) -> Figures:
     """Simulate, print the table, and return the figures."""
     steps = 100 if quick else _NODE_STEPS
     sizes = itertools.product((320, 2_000, 50_000), (1, 3), _NODES)
-    return _report([simulate(e, cameras, *node, steps=steps) for e, cameras, node in sizes])
+    return _show([simulate(e, cameras, *node, steps=steps) for e, cameras, node in sizes])
 
 
 def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) -> dict[str, float]:

@@ -120,24 +120,27 @@ def run(rounds: int, out: Path) -> Figures:
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
     """Return the figures of each case in each round; write each run to `out`, too."""
     shutil.rmtree(out, ignore_errors=True)
-    found: list[list[Figures]] = [[] for _ in cases]
-    for number in range(rounds):
-        for case, runs in zip(cases, found, strict=True):
-            figures = _run_case(case, out / f"round-{number}", num_batches=_epoch_batches(case))
-            print(
-                f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
-                f"images/s, floor {figures['floor_images_per_s']:,.0f}",
-                flush=True,
-            )
-            runs.append(figures)
-    return found
+
+    def measure(number: int, case: BenchCase) -> Figures:
+        # Of one epoch; later epochs may find frames cached.
+        info: Figures = json.loads((case.data.open() / "meta" / "info.json").read_text())
+        whole = int(info["total_frames"]) // case.batch_size - WARMUP_BATCHES
+        most = whole if case.mode == "single" else min(whole, _SARM_BATCHES)
+        figures = _run_case(case, out / f"round-{number}", num_batches=most)
+        print(
+            f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
+            f"images/s, floor {figures['floor_images_per_s']:,.0f}",
+            flush=True,
+        )
+        return figures
+
+    found = [[measure(number, case) for case in cases] for number in range(rounds)]
+    return list(map(list, zip(*found, strict=True)))
 
 
 def case_figures(case: BenchCase, runs: Sequence[Figures]) -> Figures:
     """Return the published figures of a case: medians, and the ratio to the floor by round."""
-    over_floor = results.ratios(
-        *([run[f"{n}images_per_s"] for run in runs] for n in ("", "floor_"))
-    )
+    over_floor = [run["images_per_s"] / run["floor_images_per_s"] for run in runs]
     return {
         "name": case.name,
         "data": case.data.title,
@@ -152,13 +155,6 @@ def case_figures(case: BenchCase, runs: Sequence[Figures]) -> Figures:
 def public_figures(figures: Mapping[str, Any]) -> Figures:
     """Return figures without the fields that identify their machine. Pure."""
     return {name: value for name, value in figures.items() if name not in _PRIVATE}
-
-
-def _epoch_batches(case: BenchCase) -> int:
-    """Return the batches of an epoch after the warm-up; later epochs may find frames cached."""
-    info: dict[str, Any] = json.loads((case.data.open() / "meta" / "info.json").read_text())
-    whole = int(info["total_frames"]) // case.batch_size - WARMUP_BATCHES
-    return whole if case.mode == "single" else min(whole, _SARM_BATCHES)
 
 
 def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
@@ -186,8 +182,10 @@ def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
 def _docs_block(repo: Path) -> str:
     """Return the tables of docs/benchmarks.md."""
     figures = PUBLICATION.read(repo)
-    large = results.read_figures(repo / _LARGE) if (repo / _LARGE).exists() else None
     machine = figures["machine"]
+    others = _other_rows(figures)
+    if (repo / _LARGE).exists():
+        others.append(_large_row(results.read_figures(repo / _LARGE)))
     parts = [
         f"`make bench` measured this on {machine['cpus']} cores of {machine['cpu']} in "
         f"{figures['seconds'] / 60:.0f} minutes (medians of {figures['rounds']} interleaved "
@@ -196,7 +194,7 @@ def _docs_block(repo: Path) -> str:
         Table.of(figures["cases"], _PUBLISHED).markdown(),
         "single: one frame of each camera; sarm: 8, a second apart. Measured in the first epoch, "
         "when no frame is cached yet, after 5 batches of warm-up.",
-        Table(_OTHER, _other_rows(figures) + (_large_rows(large) if large else [])).markdown(),
+        Table(_OTHER, others).markdown(),
     ]
     return "\n\n".join(parts)
 
@@ -209,58 +207,39 @@ def suite_text(figures: Figures) -> str:
 
 def _other_rows(figures: Figures) -> list[list[str]]:
     meta = max(figures["meta"]["rows"], key=lambda row: int(row["episodes"]))
-    plan = figures["plan"]["results"][-1]
+    plan, remote = figures["plan"]["results"][-1], figures["remote"]
     node = _find(figures["node"], episodes=2_000, cameras=3, ranks=8, workers=16)
     mixed = _find(figures["shuffle"], method="robostream", pool_size=64)
-    decoded = "; ".join(
-        f"{row['videos']}: {row['over_floor']:.2f}"
-        for row in figures["decode"]["results"]
-        if row["read"] == "in order"
-    )
+    in_order = [row for row in figures["decode"]["results"] if row["read"] == "in order"]
+    decoded = "; ".join(f"{row['videos']}: {row['over_floor']:.2f}" for row in in_order)
     loaded = f"{meta['load_s'] + meta['fingerprint_s']:.2f} s, {meta['peak_bytes'] / 1e6:.0f} MB"
     started = f"{plan['start_s']:.2f} s, {plan['peak_rss_mb']:.0f} MB"
+    fetched = ", ".join(f"{epoch['fetched_over_needed']:.3f}" for epoch in remote["fast"])
+    waited = f"{remote['paced'][0]['wait_share']:.1%}"
+    requests = f"{remote['fast'][0]['requests_per_episode_and_camera']:.2f}"
     busy = "share of their time that workers of 8 ranks x 16 are busy (simulated)"
+    read = "map-style reading in order, one thread, times raw decode speed"
     diverse = "distinct episodes per batch of 64 over a uniform shuffle's, pool 64"
+    behind = "behind 20 ms and 200 Mbit/s: first batch; bytes fetched over needed, epochs 1 and 2"
+    needed = f"with {remote['link_over_need']:.1f} times the link that is needed"
     return [
         ["`bench meta`", f"load the metadata of {meta['episodes']:,} episodes", loaded],
         ["`bench plan`", f"start an epoch of {plan['frames']:.1e} frames", started],
         ["", "a seek at 99 % of it over one at 1 %", f"{plan['seek_ratio']:.2f}"],
         ["`bench node`", busy, f"{node['share of time used']:.2f}"],
-        [
-            "`bench decode`",
-            "map-style reading in order, one thread, times raw decode speed",
-            decoded,
-        ],
+        ["`bench decode`", read, decoded],
         ["`bench shuffle`", diverse, f"{mixed['diversity']:.2f}"],
-        *_remote_rows(figures["remote"]),
+        ["`bench remote`", behind, f"{remote['fast'][0]['first_batch_s']:.1f} s; {fetched}"],
+        ["", f"requests per episode and camera; waiting, {needed}", f"{requests}; {waited}"],
     ]
 
 
-def _remote_rows(figures: Figures) -> list[list[str]]:
-    first, second = figures["fast"]
-    paced = figures["paced"][0]
-    return [
-        [
-            "`bench remote`",
-            "behind 20 ms and 200 Mbit/s: first batch; bytes fetched over needed, epochs 1 and 2",
-            f"{first['first_batch_s']:.1f} s; {first['fetched_over_needed']:.3f}, "
-            f"{second['fetched_over_needed']:.3f}",
-        ],
-        [
-            "",
-            f"requests per episode and camera; waiting, with {figures['link_over_need']:.1f} times "
-            "the link that is needed",
-            f"{first['requests_per_episode_and_camera']:.2f}; {paced['wait_share']:.1%}",
-        ],
-    ]
-
-
-def _large_rows(figures: Figures) -> list[list[str]]:
+def _large_row(figures: Figures) -> list[str]:
     workers = max(case["workers"] for case in figures["cases"])
     cases = [case for case in figures["cases"] if case["workers"] == workers]
     ratios = "; ".join(f"{case['case']}: {case['over_floor']:.2f}" for case in cases)
     what = f"on {figures['machine']['cpus']} cores, times raw decode speed ([JSON](../{_LARGE}))"
-    return [[f"`bench loader --workers {workers}`", what, ratios]]
+    return [f"`bench loader --workers {workers}`", what, ratios]
 
 
 def _find(figures: Figures, **wanted: object) -> Figures:
