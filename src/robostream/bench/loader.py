@@ -26,7 +26,15 @@ from robostream.bench.floor import decode_floor
 from robostream.bench.loaders import open_plain, open_robostream
 from robostream.bench.measure import START_S, measure_loading, run_rounds
 from robostream.bench.processes import run_process, touch_memory, tree_bytes
-from robostream.bench.results import Figures, machine, medians, ratios, read_figures, select_named
+from robostream.bench.results import (
+    Figures,
+    describe_cores,
+    machine,
+    medians,
+    ratios,
+    read_figures,
+    select_named,
+)
 from robostream.bench.rows import measure_resume
 from robostream.bench.tables import DOCS, RESULTS, Column, Publication, Table
 from robostream.byte_sizes import format_bytes
@@ -252,8 +260,7 @@ def _docs_block(repo: Path) -> str:
     """Return the tables of all machines, the smallest first."""
     found = [read_figures(path) for path in (repo / RESULTS).glob("loader-*-cores.json")]
     return "\n\n".join(
-        f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}:\n\n"
-        + Table.of(figures["cases"], _DOCS_COLUMNS).markdown()
+        f"On {describe_cores(figures)}:\n\n" + Table.of(figures["cases"], _DOCS_COLUMNS).markdown()
         for figures in sorted(found, key=lambda figures: int(figures["machine"]["cpus"]))
     )
 

@@ -226,7 +226,7 @@ def _docs_block(repo: Path) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in packages if number)
     speed, delivery = _tables(figures)
     parts = [
-        f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}; "
+        f"On {results.describe_cores(figures)}; "
         f"{figures['workers']} workers each, batches of {figures['batch_size']}, uint8; "
         f"medians of {figures['rounds']} interleaved rounds. {versions}.",
         speed.markdown(),

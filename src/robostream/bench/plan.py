@@ -18,7 +18,7 @@ import dataclasses
 import itertools
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import median
 
@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
+from robostream.bench.measure import cpu_s
 from robostream.bench.processes import peak_bytes, run_process
 from robostream.bench.results import Figures
 from robostream.bench.tables import Table
@@ -93,7 +94,7 @@ def measure_plan(num_frames: int, rounds: int) -> Figures:
     seeks = _seek_ms(plan, rounds)
 
     def state_ms(at: int) -> float:
-        return _cpu_ms(lambda: capture_state(plan, plan.num_frames // 2 + at, fingerprint=""))
+        return 1e3 * cpu_s(lambda: capture_state(plan, plan.num_frames // 2 + at, fingerprint=""))
 
     state_ms(0)  # the first is slower
     return {
@@ -117,21 +118,16 @@ def _seek_ms(plan: EpochPlan, rounds: int) -> dict[str, float]:
         for at, share in _SEEKS.items():
             position = int(plan.num_frames * share) - attempt * _BATCH_SIZE
             position = max(0, min(position, plan.num_frames - _BATCH_SIZE))
-            times[at].append(_cpu_ms(partial(plan.slice, position, position + _BATCH_SIZE)))
+            work = partial(plan.slice, position, position + _BATCH_SIZE)
+            times[at].append(1e3 * cpu_s(work))
     return {at: median(values) for at, values in times.items()}
 
 
 def _walk_ns(plan: EpochPlan, *, world_size: int) -> float:
     cut = Cut(rank=world_size - 1, world_size=world_size, batch_size=_BATCH_SIZE, drop_last=True)
     steps = range(min(500_000, plan.num_frames // 2) // cut.step_size)
-    walk_ms = _cpu_ms(lambda: deque(walk(plan, cut, plan.num_frames // 3, steps), maxlen=0))
-    return walk_ms * 1e6 / (len(steps) * _BATCH_SIZE)
-
-
-def _cpu_ms(work: Callable[[], object]) -> float:
-    begin = time.process_time()
-    work()
-    return (time.process_time() - begin) * 1e3
+    walk_s = cpu_s(lambda: deque(walk(plan, cut, plan.num_frames // 3, steps), maxlen=0))
+    return walk_s * 1e9 / (len(steps) * _BATCH_SIZE)
 
 
 def run_shuffle(quick: bool) -> Figures:

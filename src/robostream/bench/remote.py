@@ -123,21 +123,17 @@ def measure_need(root: Path) -> dict[str, int]:
     the footers of the data files.
     """
     meta = LeRobotDatasetMetadata("bench/remote", root=root)
+    footers = map(pq.read_metadata, root.glob("data/**/*.parquet"))
+    groups = (footer.row_group(n) for footer in footers for n in range(footer.num_row_groups))
+    columns = (group.column(n) for group in groups for n in range(group.num_columns))
     indices = [build_index(LocalSource(path)) for path in root.glob("videos/**/*.mp4")]
     return {
         "frames": meta.total_frames,
         "episodes": meta.total_episodes,
         "cameras": len(meta.video_keys),
         "video_bytes": sum(int(index.sizes.sum(dtype=np.int64)) for index in indices),
-        "row_bytes": sum(map(_row_group_bytes, root.glob("data/**/*.parquet"))),
+        "row_bytes": sum(column.total_compressed_size for column in columns),
     }
-
-
-def _row_group_bytes(path: Path) -> int:
-    footer = pq.read_metadata(path)
-    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    columns = [group.column(c) for group in groups for c in range(group.num_columns)]
-    return sum(column.total_compressed_size for column in columns)
 
 
 def stream_epochs(

@@ -19,7 +19,7 @@ from typing import Any
 
 from robostream.bench import charts
 from robostream.bench.charts import Rows
-from robostream.bench.results import Figures, csv_text, medians, read_figures
+from robostream.bench.results import Figures, csv_text, describe_cores, medians, read_figures
 from robostream.bench.stream import OUT_DIR
 from robostream.bench.tables import Table, format_cell
 from robostream.errors import MissingExtraError, RobostreamError
@@ -183,7 +183,7 @@ def _about(rows: Rows) -> str:
     versions = machine["versions"]
     return (
         f"{sum(row['num_runs'] for row in rows)} runs of {len(rows)} settings on "
-        f"{machine['cpus']} cores of {machine['cpu']}, {machine['memory_bytes'] / 2**30:.0f} GiB "
+        f"{describe_cores(rows[0])}, {machine['memory_bytes'] / 2**30:.0f} GiB "
         f"of memory. robostream {versions['robostream']} "
         f"({machine['git_commit'] or 'no commit known'}), torch {versions['torch']}, "
         f"PyAV {versions['av']}, Python {machine['python']}. "

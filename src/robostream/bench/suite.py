@@ -182,12 +182,11 @@ def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
 def _docs_block(repo: Path) -> str:
     """Return the tables of docs/benchmarks.md."""
     figures = PUBLICATION.read(repo)
-    machine = figures["machine"]
     others = _other_rows(figures)
     if (repo / _LARGE).exists():
         others.append(_large_row(results.read_figures(repo / _LARGE)))
     parts = [
-        f"`make bench` measured this on {machine['cpus']} cores of {machine['cpu']} in "
+        f"`make bench` measured this on {results.describe_cores(figures)} in "
         f"{figures['seconds'] / 60:.0f} minutes (medians of {figures['rounds']} interleaved "
         f"rounds; [JSON](../{RESULTS / PUBLICATION.results})), and measures it on yours.",
         f"![Throughput beside raw decode speed, and the first minute]({_CHART.name})",

@@ -23,7 +23,7 @@ from robostream import config
 from robostream.bench.case import BenchData, create_once
 from robostream.bench.measure import run_rounds
 from robostream.bench.remote import LINK, link_capacity, measure_need, stream_epochs
-from robostream.bench.results import Figures
+from robostream.bench.results import Figures, describe_cores
 from robostream.bench.tables import DOCS, Column, Publication, Table
 from robostream.meta import MOMENTS, LeRobotDatasetMetadata
 from robostream.testing import Script, serve_files
@@ -111,12 +111,12 @@ def _summary(figures: Figures) -> str:
 
 def _docs_block(repo: Path) -> str:
     figures = PUBLICATION.read(repo)
-    need, files, measured_on = figures["need"], figures["files"], figures["machine"]
+    need, files = figures["need"], figures["files"]
     link = f"{figures['link']['latency_s'] * 1000:.0f} ms"
     parts = [
         f"{need['episodes']:,} episodes of {need['cameras']} cameras, {files['v2.1']:,} files as "
-        f"v2.1 and {files['v3.0']:,} as v3.0, behind {link}, on {measured_on['cpus']} cores of "
-        f"{measured_on['cpu']}; medians of {figures['rounds']} interleaved rounds:",
+        f"v2.1 and {files['v3.0']:,} as v3.0, behind {link}, on "
+        f"{describe_cores(figures)}; medians of {figures['rounds']} interleaved rounds:",
         Table.of(figures["rows"], _COLUMNS).markdown(),
         _summary(figures),
     ]
