@@ -161,8 +161,18 @@ def row_key(row: Figures, fields: Sequence[str]) -> str:
 
 def replace_block(text: str, mark: str, block: str) -> str:
     """Return a document with another block between its marks. Pure."""
+    found = _search_block(text, mark)
+    return f"{text[: found.start(1)]}{block}\n{text[found.start(2) :]}"
+
+
+def find_block(text: str, mark: str) -> str:
+    """Return the block between the marks of a document. Pure."""
+    return _search_block(text, mark)[1].rstrip("\n")
+
+
+def _search_block(text: str, mark: str) -> re.Match[str]:
     begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    found = re.search(f"{begin}.*{end}", text, re.DOTALL)
+    found = re.search(f"{begin}\n(.*?)({end})", text, re.DOTALL)
     if found is None:
         raise RobostreamError(f"want the lines {begin} and {end} in the document, found none")
-    return text[: found.start()] + f"{begin}\n{block}\n{end}" + text[found.end() :]
+    return found
