@@ -56,7 +56,6 @@ bench: setup
 
 bench-peers: $(PEERS)/.ready
 	HF_HUB_OFFLINE=1 $(PEERS)/bin/robostream bench peers --repo .
-	$(PEERS)/bin/python scripts/draw_peers.py .
 
 $(PEERS)/.ready: pyproject.toml scripts/setup_peers
 	scripts/setup_peers $(PEERS_PYTHON) $(PEERS)

@@ -19,15 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from robostream.bench.tables import Publication, Table
 
 REPO = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPO)]
 
-RESULTS = REPO / "benchmarks/results/doctor.json"
-PAGE = REPO / "docs/doctor.md"
 LEVELS = ("default", "rows", "frames")
 SPEED = "--episodes 10000 --distinct 8 --frames 60:120 --cameras 2 --size 64x64 --codec h264"
 LATENCY_S, BITS_PER_S = 0.02, 200e6
@@ -122,77 +121,82 @@ def run_timed(command: list[str]) -> tuple[Figures, Figures]:
     return {"seconds": seconds, "cpu_s": cpu_s, "reading_s": found["seconds"]}, found
 
 
-def tables(figures: Figures) -> dict[str, str]:
-    """Return the blocks of the page, by their marks; those of figures that were measured. Pure."""
-    found = {"doctor checks": "\n".join(_check_lines())}
-    if "speed" in figures:
-        found["doctor speed"] = "\n".join(_speed_lines(figures["speed"]))
-    if "broken" in figures:
-        found |= {"doctor broken": _broken_table(figures), "doctor sound": _sound_table(figures)}
-    return found
-
-
-def _check_lines() -> Iterator[str]:
+def check_table(repo: Path) -> str:
+    """Return the table of the checks."""
     from robostream.tools.doctor.examine import CHECKS
 
-    yield "| check | level | what holds for a sound dataset | why it matters |"
-    yield "|---|---|---|---|"
-    for one in CHECKS:
-        yield f"| `{one.id}` | {one.item.level} | {one.title} | {one.why} |"
+    columns = {
+        "check": lambda one: f"`{one.id}`",
+        "level": lambda one: one.item.level,
+        "what holds for a sound dataset": lambda one: one.title,
+        "why it matters": lambda one: one.why,
+    }
+    return Table.of(CHECKS, columns).markdown()
 
 
-def _broken_table(figures: Figures) -> str:
-    lines = ["| broken dataset | level | named by | lerobot-doctor |", "|---|---|---|---|"]
-    for row in figures["broken"]:
-        said = next(iter(sorted(row["lerobot_doctor"])), None)
-        theirs = "not seen" if said is None else _shorten(said)
-        lines.append(f"| {row['name']} | {row['level']} | `{row['check']}` | {theirs} |")
-    seen = sum(bool(row["lerobot_doctor"]) for row in figures["broken"])
-    total = len(figures["broken"])
-    named = sum(row["check"] in row["robostream"] for row in figures["broken"])
-    theirs = f"lerobot-doctor {figures['lerobot_doctor']}"
-    summary = f"Of {total} kinds, `robostream doctor` names {named} and {theirs} sees {seen}."
-    return "\n".join([summary, "", *lines])
+def broken_table(repo: Path) -> str:
+    """Return what both say of each broken dataset."""
+    figures = PUBLICATION.read(repo)
+    rows, theirs = figures["broken"], f"lerobot-doctor {figures['lerobot_doctor']}"
+    seen = sum(bool(row["lerobot_doctor"]) for row in rows)
+    named = sum(row["check"] in row["robostream"] for row in rows)
+    summary = f"Of {len(rows)} kinds, `robostream doctor` names {named} and {theirs} sees {seen}."
+    columns = {
+        "broken dataset": "name",
+        "level": "level",
+        "named by": lambda row: f"`{row['check']}`",
+        "lerobot-doctor": lambda row: shorten(min(row["lerobot_doctor"], default="not seen")),
+    }
+    return f"{summary}\n\n{Table.of(rows, columns).markdown()}"
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
+    """Return a message without folders, at most 70 characters. Pure."""
     text = re.sub(r"\S*/chunk-\d+/|/tmp/\S*/", "", " ".join(text.split())).replace("|", "/")
     return text if len(text) <= 70 else f"{text[:67]}..."
 
 
-def _sound_table(figures: Figures) -> str:
-    lines = ["| sound dataset | robostream | lerobot-doctor |", "|---|---|---|"]
-    for row in figures["sound"]:
-        ours = f"{len(row['robostream'])} alarms" if row["robostream"] else "none"
+def sound_table(repo: Path) -> str:
+    """Return what both say of each sound dataset."""
+
+    def theirs(row: Figures) -> str:
         failed = sum(text.startswith("FAIL") for text in row["lerobot_doctor"])
-        warned = len(row["lerobot_doctor"]) - failed
-        lines.append(f"| {row['name']} | {ours} | {failed} failures, {warned} warnings |")
-    return "\n".join(lines)
+        return f"{failed} failures, {len(row['lerobot_doctor']) - failed} warnings"
+
+    columns = {
+        "sound dataset": "name",
+        "robostream": lambda row: (
+            f"{len(row['robostream'])} alarms" * bool(row["robostream"]) or "none"
+        ),
+        "lerobot-doctor": theirs,
+    }
+    return Table.of(PUBLICATION.read(repo)["sound"], columns).markdown()
 
 
-def _speed_lines(speed: Figures) -> Iterator[str]:
-    local, remote = speed["local"], speed["remote"]
-    size, read = speed["dataset_bytes"] / 1e6, remote["bytes"] / 1e6
-    names = ("seconds", "reading_s", "cpu_s")
-    here, there = (" | ".join(f"{one[name]:.1f}" for name in names) for one in (local, remote))
-    yield f"{speed['episodes']:,} episodes, {speed['files']} files, {size:,.0f} MB:"
-    yield ""
-    yield "| where | seconds | of them examining | CPU seconds | requests | MB |"
-    yield "|---|---|---|---|---|---|"
-    yield f"| local | {here} | - | - |"
-    yield f"| 20 ms, 200 Mbit/s | {there} | {remote['requests']:,} | {read:.1f} |"
+def speed_table(repo: Path) -> str:
+    """Return the times of the default level, locally and behind the proxy."""
+    speed = PUBLICATION.read(repo)["speed"]
+    size, remote = speed["dataset_bytes"] / 1e6, speed["remote"]
+    header = ["where", "seconds", "of them examining", "CPU seconds", "requests", "MB"]
+    far = [f"{remote['requests']:,}", f"{remote['bytes'] / 1e6:.1f}"]
+    rows = [
+        [where, *(f"{found[name]:.1f}" for name in ("seconds", "reading_s", "cpu_s")), *rest]
+        for where, found, rest in (
+            ("local", speed["local"], ["-", "-"]),
+            ("20 ms, 200 Mbit/s", remote, far),
+        )
+    ]
+    files = f"{speed['episodes']:,} episodes, {speed['files']} files, {size:,.0f} MB:"
+    return f"{files}\n\n{Table(header, rows).markdown()}"
 
 
-def refreshed(page: str, figures: Figures) -> str:
-    """Return the page with the blocks of the figures in it. Pure."""
-    for mark, text in tables(figures).items():
-        begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-        before, _, rest = page.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise SystemExit(f"{PAGE}: want the marks {begin} and {end}")
-        page = f"{before}{begin}\n{text}\n{end}{after}"
-    return page
+BLOCKS = {
+    "doctor checks": check_table,
+    "doctor speed": speed_table,
+    "doctor broken": broken_table,
+    "doctor sound": sound_table,
+}
+PUBLICATION = Publication("doctor.json", {Path("docs/doctor.md"): BLOCKS})
 
 
 def main() -> None:
@@ -201,13 +205,12 @@ def main() -> None:
     parser.add_argument("lerobot_doctor", nargs="?", help="the command; without it, only --speed")
     parser.add_argument("--speed", type=Path, metavar="FOLDER")
     args = parser.parse_args()
-    figures = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    figures = PUBLICATION.read(REPO)
     if args.lerobot_doctor:
         figures |= compare(args.lerobot_doctor)
     if args.speed:
         figures["speed"] = measure_speed(args.speed)
-    RESULTS.write_text(json.dumps(figures, indent=1) + "\n")
-    PAGE.write_text(refreshed(PAGE.read_text(), figures))
+    PUBLICATION.publish(REPO, figures)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ benchmarks/results/png.json and the table of docs/decoding.md.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from robostream.assemble.images import decode_plain_png
+from robostream.bench.measure import cpu_s, run_rounds
 from robostream.bench.results import machine, read_figures
 from robostream.bench.tables import RESULTS, Publication, Table
 from robostream.tools import SynthSpec
@@ -51,21 +53,23 @@ def decode_with_pillow(encoded: bytes) -> npt.NDArray[np.uint8]:
     return np.asarray(Image.open(BytesIO(encoded)))
 
 
+def decode_all(decode: Callable[[bytes], object], files: list[bytes]) -> float:
+    """Return the processor time that decoding all files takes."""
+    return cpu_s(lambda: [decode(file) for file in files])
+
+
 def main() -> None:
     """Measure, and refresh the document."""
     rows = []
     for size in SIZES:
         files = encode_images(*size)
-        ways = {"Pillow": decode_with_pillow, "FFmpeg": decode_plain_png}
-        best = dict.fromkeys(ways, float("inf"))
-        for _ in range(ROUNDS):
-            for name, decode in ways.items():
-                begin = time.process_time()
-                for file in files:
-                    decode(file)
-                best[name] = min(best[name], (time.process_time() - begin) / IMAGES)
+        ways = {"pillow": decode_with_pillow, "ffmpeg": decode_plain_png}
+        runs = {name: partial(decode_all, decode, files) for name, decode in ways.items()}
+        times = {
+            f"{name}_ms": 1e3 * min(tries) / IMAGES
+            for name, tries in run_rounds(runs, ROUNDS).items()
+        }
         assert all(np.array_equal(*(decode(f) for decode in ways.values())) for f in files)
-        times = {f"{name.lower()}_ms": 1e3 * seconds for name, seconds in best.items()}
         rows.append({"size": "{}x{}".format(*size), **times})
     PUBLICATION.publish(REPO, {"machine": machine(), "rows": rows})
 
@@ -75,7 +79,7 @@ def make_table(repo: Path) -> str:
     return Table.of(read_figures(repo / RESULTS / "png.json")["rows"], COLUMNS).markdown()
 
 
-PUBLICATION = Publication("png.json", {"png": make_table}, document=Path("docs/decoding.md"))
+PUBLICATION = Publication("png.json", {Path("docs/decoding.md"): {"png": make_table}})
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ table of docs/decoding.md.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import av
@@ -19,6 +19,7 @@ import torch
 from av.video.reformatter import VideoReformatter
 from torch.nn.functional import interpolate
 
+from robostream.bench.measure import cpu_s, run_rounds
 from robostream.bench.results import machine, read_figures
 from robostream.bench.tables import RESULTS, Publication, Table, format_cell
 from robostream.decode import DecodedFrame, FrameReader, Renderer, load_ffmpeg
@@ -62,7 +63,7 @@ def make_table(repo: Path) -> str:
     return Table(header, [[f, *(cells[f, size] for size in sizes)] for f in filters]).markdown()
 
 
-PUBLICATION = Publication("resize.json", {"resize": make_table}, document=Path("docs/decoding.md"))
+PUBLICATION = Publication("resize.json", {Path("docs/decoding.md"): {"resize": make_table}})
 
 
 def compare(width: int, height: int) -> list[dict[str, object]]:
@@ -89,14 +90,12 @@ def compare(width: int, height: int) -> list[dict[str, object]]:
 
 def timed(ways: dict[str, Callable[[int], Image]]) -> dict[str, float]:
     """Return the microseconds that a frame takes: the best of several rounds, in turns."""
-    tries: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(ROUNDS):
-        for name, way in ways.items():
-            begin = time.process_time()
-            for number in range(FRAMES):
-                way(number)
-            tries[name].append((time.process_time() - begin) / FRAMES * 1e6)
-    return {name: min(found) for name, found in tries.items()}
+
+    def run(way: Callable[[int], Image]) -> float:
+        return cpu_s(lambda: [way(number) for number in range(FRAMES)]) / FRAMES * 1e6
+
+    runs = {name: partial(run, way) for name, way in ways.items()}
+    return {name: min(tries) for name, tries in run_rounds(runs, ROUNDS).items()}
 
 
 def make_frames(width: int, height: int) -> list[DecodedFrame]:

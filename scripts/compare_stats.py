@@ -67,8 +67,7 @@ def make_table(repo: Path) -> str:
 
 PUBLICATION = Publication(
     "stats.json",
-    {"stats": make_table},
-    document=Path("docs/inspect.md"),
+    {Path("docs/inspect.md"): {"stats": make_table}},
     keys={"rows": ["dataset"]},
 )
 

@@ -25,13 +25,13 @@ from robostream.bench.gpu import (
     nvdec_cases,
     upload_cases,
 )
-from robostream.bench.tables import RESULTS, row_key
+from robostream.bench.tables import DOCS, RESULTS, row_key
 from robostream.cli.main import build_parser
 from tests.bench.runs import case_of
 from tests.fixture_datasets import FIXTURES
 
 REPO = Path(__file__).parents[2]
-DOCS, JSON = PUBLICATION.document, RESULTS / PUBLICATION.results
+JSON = RESULTS / PUBLICATION.results
 
 
 @pytest.mark.parametrize("window_s", [(0.0,), (-0.1, 0.0)], ids=["single", "sarm"])

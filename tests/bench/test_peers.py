@@ -14,18 +14,11 @@ import pytest
 import torch
 
 from robostream.bench.case import BenchCase
+from robostream.bench.delivery import count_delivered, expected_images, in_levels, is_right
 from robostream.bench.loaders import LOADERS
-from robostream.bench.peers import (
-    PUBLICATION,
-    compare,
-    count_delivered,
-    expected_images,
-    in_levels,
-    is_right,
-    tables_text,
-)
+from robostream.bench.peers import PUBLICATION, compare, tables_text
 from robostream.bench.results import read_figures
-from robostream.bench.tables import RESULTS
+from robostream.bench.tables import DOCS, RESULTS
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
 from robostream.meta import LeRobotDatasetMetadata
@@ -109,6 +102,20 @@ def test_tables_name_what_failed_and_what_is_absent() -> None:
     assert "IndexError: 70" in text
     assert "someone is left out" in text
     json.dumps(figures)
+
+
+def test_without_lerobot_the_readme_keeps_its_sentence_and_chart(tmp_path: Path) -> None:
+    """A run of some loaders refreshes the tables alone."""
+    for path in (*PUBLICATION.documents, *PUBLICATION.charts):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes((REPO / path).read_bytes())
+    figures = read_figures(REPO / RESULTS / PUBLICATION.results)
+    rows = [row for row in figures["results"] if not row["contestant"].startswith("LeRobot")]
+    PUBLICATION.publish(tmp_path, figures | {"results": rows})
+
+    for path in ("README.md", *PUBLICATION.charts):
+        assert (tmp_path / path).read_bytes() == (REPO / path).read_bytes()
+    assert (tmp_path / DOCS).read_bytes() != (REPO / DOCS).read_bytes()
 
 
 def test_cases_give_windows_in_seconds() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from robostream.bench.stream_settings import StreamSettings
+from robostream.bench.stream import StreamSettings
 from robostream.errors import SelectionError
 from tests.fixture_datasets import FIXTURES
 

@@ -17,20 +17,19 @@ loader.py      `bench loader`: the whole loader
 gpu.py         `bench gpu`: images into the memory of a GPU
 remote.py      `bench remote`: the whole loader behind a network
 versions.py    `bench versions`: v2.1 beside v3.0 behind a network
-stream_settings.py  the flags of `bench stream`
 stream.py      `bench stream`: one setting, from a folder, the Hub or a bucket
 report.py      `bench report`: results of `bench stream` as a table, a CSV and a page
 suite.py       `bench suite`: everything small, and the figures of docs/benchmarks.md
-peers.py       `bench peers`: other loaders on the same files, and what they deliver
+peers.py       `bench peers`: other loaders on the same files
+delivery.py    what a loader delivers: counts, order, every image
 """
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 from robostream.bench.floor import decode_floor
 from robostream.bench.measure import consume, limit_time, run_rounds
-from robostream.bench.results import ensure_writable, machine, write_json
+from robostream.bench.results import Figures, ensure_writable, machine, write_json
 from robostream.bench.tables import format_table
 
 __all__ = [
@@ -41,9 +40,9 @@ __all__ = [
     "ensure_writable",
     "format_table",
     "limit_time",
-    "load_benchmark",
     "load_module",
     "machine",
+    "run_benchmark",
     "run_rounds",
     "write_json",
 ]
@@ -71,15 +70,15 @@ COMMANDS = {
 _FUNCTIONS = {"shuffle": ("plan", "run_shuffle"), "node": ("plan", "run_node")}
 
 
-def load_benchmark(name: str) -> Callable[..., Any]:
-    """Return a benchmark: it takes `quick`, prints a table and returns the figures."""
+def run_benchmark(name: str, **options: Any) -> Figures:
+    """Measure, print the tables, and return the figures with those of the machine."""
     module, function = _FUNCTIONS.get(name, (name, "run"))
-    found: Callable[..., Any] = getattr(load_module(module), function)
-    return found
+    figures: Figures = getattr(load_module(module), function)(**options)
+    return {"machine": machine()} | figures
 
 
 def load_module(name: str) -> Any:
-    """Return a module of this folder. Those of commands have `run(args)`, the exit code.
+    """Return a module of this folder.
 
     Some have a `PUBLICATION`, which writes figures to a checkout and refreshes its docs.
     """

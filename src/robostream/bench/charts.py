@@ -19,6 +19,15 @@ Rows = Sequence[Figures]  # of a report
 Points = Sequence[Sequence[float]]
 INK, SOFT, RULE = "#16202c", "#5b6775", "#e3e7ec"
 COLOURS = {"single": "#2f6df6", "sarm": "#e0742a"}
+OURS, THEIRS, FAILED = "#2f6df6", "#8a94a3", "#c2410c"
+# The colours of a drawing that suits light and dark pages, by their names in its style.
+_THEME = {
+    "ink": (INK, "#e6e9ee"),
+    "soft": (SOFT, "#a3adba"),
+    "ours": (OURS, "#6f9dff"),
+    "theirs": (THEIRS, "#7d8896"),
+    "failed": (FAILED, "#f09a5b"),
+}
 _SHARE_COLOURS = {
     "decode": "#2f6df6",
     "convert": "#7fb2ff",
@@ -28,21 +37,14 @@ _SHARE_COLOURS = {
 }
 ROW_PX, PANEL_PX = 46, 230
 _STYLE: dict[Any, Any] = {
-    "font.size": 13,
-    "axes.titlesize": 13,
-    "axes.titlelocation": "left",
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": SOFT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
+    **dict.fromkeys(("font.size", "axes.titlesize"), 13),
+    **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), SOFT),
+    **dict.fromkeys(("text.color", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
     "axes.axisbelow": True,
+    "axes.titlelocation": "left",
     "grid.color": RULE,
-    "legend.frameon": False,
-    "text.color": INK,
     "text.parse_math": False,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "ytick.labelcolor": INK,
     "svg.fonttype": "none",
 }
 
@@ -71,12 +73,29 @@ def draw_svg(draw: Any, *, width: float, height: float, salt: str) -> bytes:
 
 
 def inline_svg(draw: Any, *, width: float, height: float, salt: str) -> str:
-    """Return one pair of axes that `draw` fills, as an element of an HTML page."""
-    text = draw_svg(
-        lambda figure: draw(figure.subplots()), width=width, height=height, salt=salt
-    ).decode()
+    """Return the same as an element of an HTML page."""
+    text = draw_svg(draw, width=width, height=height, salt=salt).decode()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     return re.sub(r' xmlns(?::\w+)?="[^"]*"', "", text)
+
+
+def draw_themed(draw: Any, *, width: float, height: float, name: str) -> bytes:
+    """Return an SVG with the colours of a light or of a dark page, for the site and GitHub."""
+    text = inline_svg(draw, width=width, height=height, salt=name)
+    text = re.sub(r"<style type.*?</style>", "", text)  # it would apply to the whole page
+    text = re.sub(r"font-family: [^;\"]*", "font-family: system-ui, sans-serif", text)
+    for variable, (light, _) in _THEME.items():
+        text = text.replace(light, f"var(--{variable})")
+    light, dark = (
+        " ".join(f"--{variable}: {both[shade]};" for variable, both in _THEME.items())
+        for shade in (0, 1)
+    )
+    style = f".{name} {{ {light} }} @media (prefers-color-scheme: dark) {{ .{name} {{ {dark} }} }}"
+    names = f'class="{name} drawing" xmlns="http://www.w3.org/2000/svg"'
+    text = text.replace("<svg", f"<svg {names}", 1).replace("#ffffff", "none")
+    text = text.replace("xlink:href", "href")
+    text = text.replace(">\n", f">\n <style>{style}</style>\n", 1)
+    return re.sub(r"\n\s*\n", "\n", text).encode()
 
 
 def draw_bars(
@@ -86,7 +105,7 @@ def draw_bars(
     colours: Sequence[str],
     *,
     marks: Sequence[float | None],
-    spreads: Sequence[tuple[float, float]] | None = None,
+    spreads: Sequence[tuple[float, float]] = (),
 ) -> None:
     """Draw a bar for each row, with a mark across it and the range of several runs."""
     _set_rows(axes, labels)
@@ -96,43 +115,38 @@ def draw_bars(
         if mark is not None:
             ends = (number - 0.35, number + 0.35)
             axes.plot((mark, mark), ends, color=INK, linewidth=3, gid=f"mark-{number}")
-        if spreads is not None and spreads[number][0] < spreads[number][1]:
+        if spreads and spreads[number][0] < spreads[number][1]:
             axes.plot(spreads[number], (number, number), color=INK, alpha=0.5, marker="|")
     axes.set_xlim(left=0)
 
 
 def draw_throughput(rows: Rows, axes: Any) -> None:
     """Draw the images/s of each row, with the decode floor as its mark."""
-
-    def text(row: Figures) -> str:
-        over = "" if row["over_floor"] is None else f", {row['over_floor']:.2f}x"
-        return f"{row['images_per_s']:,.0f}/s{over}"
-
-    labels = [_label(row, text(row), mode=False) for row in rows]
-    marks = [row.get("floor_images_per_s") for row in rows]
-    _draw_row_bars(rows, "images_per_s", labels, marks, axes)
+    floors = [row.get("floor_images_per_s") for row in rows]
+    overs = ["" if row["over_floor"] is None else f", {row['over_floor']:.2f}x" for row in rows]
+    texts = [f"{row['images_per_s']:,.0f}/s{o}" for row, o in zip(rows, overs, strict=True)]
+    _draw_row_bars(rows, "images_per_s", _labels(rows, texts, mode=False), floors, axes)
 
 
 def draw_mixing(rows: Rows, axes: Any) -> None:
     """Draw the shuffle quality of each row, with that of a uniform shuffle as its mark."""
     field = "shuffle_randomness_frac"
-    labels = [_label(row, f"{row[field]:.2f}") for row in rows]
+    labels = _labels(rows, [f"{row[field]:.2f}" for row in rows])
     _draw_row_bars(rows, field, labels, [1.0] * len(rows), axes)
 
 
 def _draw_row_bars(
     rows: Rows, field: str, labels: Sequence[str], marks: Sequence[float | None], axes: Any
 ) -> None:
-    values = [row[field] for row in rows]
     runs = [[run[field] for run in row["runs"]] for row in rows]
+    values, colours = [row[field] for row in rows], [COLOURS[row["mode"]] for row in rows]
     spreads = [(min(found), max(found)) for found in runs]
-    colours = [COLOURS[row["mode"]] for row in rows]
     draw_bars(axes, labels, values, colours, marks=marks, spreads=spreads)
 
 
 def draw_worker_time(rows: Rows, axes: Any) -> None:
     """Draw the shares of the workers' time for each row, in per cent."""
-    _set_rows(axes, [_label(row, f"{row['amplification']:.2f}") for row in rows])
+    _set_rows(axes, _labels(rows, [f"{row['amplification']:.2f}" for row in rows]))
     left = [0.0] * len(rows)
     for kind, colour in _SHARE_COLOURS.items():
         widths = [row[f"{kind}_pct_worker_time"] for row in rows]
@@ -148,7 +162,7 @@ def draw_waits(rows: Rows, axes: Any) -> None:
     """Draw three percentiles of the waits for each row, on a logarithmic scale."""
     from matplotlib.ticker import LogLocator
 
-    _set_rows(axes, [_label(row, f"{row['p99_batch_wait_ms']:,.1f} ms") for row in rows])
+    _set_rows(axes, _labels(rows, [f"{row['p99_batch_wait_ms']:,.1f} ms" for row in rows]))
     waits = [[max(row[f"p{p}_batch_wait_ms"], 0.01) for p in (50, 95, 99)] for row in rows]
     axes.set_xscale("log")
     is_wide = max(map(max, waits)) > 10 * min(map(min, waits))
@@ -157,10 +171,10 @@ def draw_waits(rows: Rows, axes: Any) -> None:
     axes.minorticks_off()
     for number, (row, shown) in enumerate(zip(rows, waits, strict=True)):
         colour = COLOURS[row["mode"]]
+        style = {"markeredgecolor": colour, "markeredgewidth": 2, "markersize": 9}
         axes.plot((shown[0], shown[-1]), (number, number), color=RULE, linewidth=3)
-        for place, (value, fill) in enumerate(zip(shown, (colour, colour, "white"), strict=True)):
-            style = {"markeredgecolor": colour, "markeredgewidth": 2, "markersize": 9}
-            alpha = 0.6 if place == 1 else 1.0
+        looks = ((colour, 1.0), (colour, 0.6), ("white", 1.0))
+        for place, (value, (fill, alpha)) in enumerate(zip(shown, looks, strict=True)):
             gid = f"dot-{place}-{number}"
             axes.plot(value, number, "o", color=fill, alpha=alpha, gid=gid, **style)
     axes.set_xlabel("ms")
@@ -168,18 +182,15 @@ def draw_waits(rows: Rows, axes: Any) -> None:
 
 def draw_start(row: Figures, axes: Any) -> None:
     """Draw the rate in each interval since the start."""
-    run = row["typical"]
-    area = steps(run["samples_per_s_by_stretch"], run["stretch_s"])
-    draw_curve(axes, area, COLOURS[row["mode"]], level=run["samples_per_s"])
-    seconds = len(run["samples_per_s_by_stretch"]) * run["stretch_s"]
-    wanted = START_INTERVALS * run["stretch_s"]
+    run, interval_s = row["typical"], row["typical"]["stretch_s"]
+    rates = run["samples_per_s_by_stretch"]
+    draw_curve(axes, steps(rates, interval_s), COLOURS[row["mode"]], level=run["samples_per_s"])
     lowest = f"lowest {row['start_lowest_samples_per_s']:,.0f}"
-    if seconds < wanted:
+    if len(rates) < START_INTERVALS:
+        seconds, wanted = len(rates) * interval_s, START_INTERVALS * interval_s
         lowest = f"too short: {seconds:.0f} s of {wanted:.0f}"
-    axes.set_title(
-        f"{row['source']} · {row['workers']}\n"
-        f"first batch {row['first_batch_latency_s']:.1f} s, {lowest}"
-    )
+    first = f"first batch {row['first_batch_latency_s']:.1f} s"
+    axes.set_title(f"{row['source']} · {row['workers']}\n{first}, {lowest}")
 
 
 def draw_memory(most_gb: float, row: Figures, axes: Any) -> None:
@@ -188,12 +199,6 @@ def draw_memory(most_gb: float, row: Figures, axes: Any) -> None:
     draw_curve(axes, pss, COLOURS[row["mode"]], line=rss)
     axes.set_ylim(top=most_gb)
     axes.set_title(f"{row['label']}\npeak {row['peak_pss_gb']:.2f} GB")
-
-
-def _label(row: Figures, text: str, *, mode: bool = True) -> str:
-    """Return a label of two lines, short enough for a telephone."""
-    source = row["source"] if len(row["source"]) <= 16 else f"{row['source'][:15]}…"
-    return f"{source}{' ' + row['mode'] if mode else ''}\n{row['workers']}: {text}"
 
 
 def draw_curve(
@@ -216,10 +221,15 @@ def draw_curve(
 
 def steps(values: Sequence[float], width: float) -> list[tuple[float, float]]:
     """Return values that each hold for an interval as a curve with steps. Pure."""
+    return [(at * width, value) for start, value in enumerate(values) for at in (start, start + 1)]
+
+
+def _labels(rows: Rows, texts: Sequence[str], *, mode: bool = True) -> list[str]:
+    """Return a label of two lines for each row, short enough for a telephone."""
+    names = [r["source"] if len(r["source"]) <= 16 else f"{r['source'][:15]}…" for r in rows]
     return [
-        point
-        for place, value in enumerate(values)
-        for point in ((place * width, value), ((place + 1) * width, value))
+        f"{name}{' ' + row['mode'] if mode else ''}\n{row['workers']}: {text}"
+        for name, row, text in zip(names, rows, texts, strict=True)
     ]
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -22,7 +23,7 @@ from robostream import config
 from robostream.bench.case import BenchData
 from robostream.bench.floor import decode_floor
 from robostream.bench.measure import run_rounds
-from robostream.bench.results import Figures, machine, ratios
+from robostream.bench.results import Figures, ratios
 from robostream.bench.tables import Table
 from robostream.decode import (
     BufferPool,
@@ -38,6 +39,7 @@ from robostream.decode import (
 from robostream.storage import LocalSource
 from robostream.tools import SynthSpec
 
+Samples = list[list[tuple[str, int]]]
 _LONG_GOP = 250
 # Without a cache, a frame of a long GOP costs as much as all before it, so few are read.
 _SAMPLES_OF_LONG_GOPS = 40
@@ -53,7 +55,7 @@ class VideoSet:
     gop: int
     width: int
     height: int
-    samples: list[list[tuple[str, int]]]
+    samples: Samples
 
     @property
     def files(self) -> list[str]:
@@ -73,7 +75,7 @@ def run(quick: bool) -> Figures:
     print(Table(_HEADER, [list(row.values()) for row in ways]).text())
     print("\nmicroseconds per image")
     print(Table.of(costs).text())
-    return {"machine": machine(), "results": ways, "costs_us": costs}
+    return {"results": ways, "costs_us": costs}
 
 
 def _open(name: str, spec: SynthSpec) -> VideoSet:
@@ -121,24 +123,20 @@ def _read_all_ways(videos: VideoSet, rng: np.random.Generator) -> dict[str, tupl
     if videos.gop != _LONG_GOP:
         rate = decode_floor(videos.files, 1, at_random=True)
         found["at random, decoding alone"] = rate, (videos.gop + 1) / 2
-    with _engine(0) as engine:
+    with _engine(budget_bytes=0) as engine:
         found["at random, nothing kept"] = _read(engine, videos, few)
-    with _engine(2 * all_bytes) as engine:
+    with _engine(budget_bytes=2 * all_bytes) as engine:
         found["at random, room for all"] = _read(engine, videos, at_random)
         found["at random, all kept"] = _read(engine, videos, at_random)
-    with _engine(config.MAP_FRAME_CACHE_BYTES) as engine:
+    with _engine(budget_bytes=config.MAP_FRAME_CACHE_BYTES) as engine:
         found["in order"] = _read(engine, videos, samples)
     return found
 
 
-def _engine(budget_bytes: int) -> FrameEngine:
-    max_files = config.VIDEO_DECODER_CACHE_SIZE
-    return FrameEngine(LocalSource, budget_bytes=budget_bytes, max_files=max_files)
+_engine = partial(FrameEngine, LocalSource, max_files=config.VIDEO_DECODER_CACHE_SIZE)
 
 
-def _read(
-    engine: FrameEngine, videos: VideoSet, samples: Sequence[Sequence[tuple[str, int]]]
-) -> tuple[float, float]:
+def _read(engine: FrameEngine, videos: VideoSet, samples: Samples) -> tuple[float, float]:
     out = np.zeros((1, 3, videos.height, videos.width), np.uint8)
     before = engine.statistics.summary()
     begin = time.perf_counter()

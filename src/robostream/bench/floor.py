@@ -34,7 +34,13 @@ def decode_floor(
     frame on. All packets are in memory, and the decoder stays open. Only for codecs that do not
     reorder frames.
     """
-    shares = _shares(files, processes)
+    # Shares of about equally many bytes.
+    shares: list[list[str]] = [[] for _ in range(min(processes, len(files)))]
+    sizes = [0] * len(shares)
+    for file in sorted(files, key=os.path.getsize, reverse=True):
+        least = sizes.index(min(sizes))
+        shares[least].append(file)
+        sizes[least] += os.path.getsize(file)
     if at_most_s:  # with fewer files than processes, several decode the same files
         shares = [shares[number % len(shares)] for number in range(processes)]
 
@@ -44,17 +50,6 @@ def decode_floor(
     with ThreadPoolExecutor(len(shares)) as pool:
         results = list(pool.map(run, shares))
     return float(sum(images for images, _ in results) / max(seconds for _, seconds in results))
-
-
-def _shares(files: Sequence[str], processes: int) -> list[list[str]]:
-    """Return the files in shares of about equally many bytes."""
-    shares: list[list[str]] = [[] for _ in range(min(processes, len(files)))]
-    sizes = [0] * len(shares)
-    for file in sorted(files, key=os.path.getsize, reverse=True):
-        least = sizes.index(min(sizes))
-        shares[least].append(file)
-        sizes[least] += os.path.getsize(file)
-    return shares
 
 
 def decode_share(files: list[str], at_most_s: float, at_random: bool) -> tuple[int, float]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import chain, product, repeat
 from typing import Any
 
 import torch
@@ -27,8 +27,8 @@ from robostream.bench.loaders import open_robostream
 from robostream.bench.measure import Batch, measure_loading
 from robostream.bench.processes import run_process, touch_memory
 from robostream.bench.results import Figures, git_commit, machine
-from robostream.bench.tables import Publication, Table
-from robostream.decode import Backend, FileRun, VideoFile, build_index, plan_runs
+from robostream.bench.tables import DOCS, Column, Publication, Table
+from robostream.decode import FileRun, VideoFile, build_index, plan_runs
 from robostream.device import open_nvdec
 from robostream.errors import SelectionError
 from robostream.loader import StreamingDataLoader, share_of_cores, usable_memory
@@ -68,8 +68,13 @@ def run(
     }
     if "uploads" in parts:
         usual = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
-        cases = upload_cases(list(workers) or usual)
-        figures["uploads"] = list(_measure_uploads(cases, seconds))
+        floor = 0.0
+        figures["uploads"] = []
+        for case in upload_cases(list(workers) or usual):
+            if case.loader == RGB:  # both ways share a floor; they come one after the other
+                floor = decode_floor(case.data.files(), case.workers or 1, at_most_s=seconds / 3)
+            touch_memory(min(_TOUCHED_BYTES, usable_memory() // 2))
+            figures["uploads"].append(_measure(case, seconds, floor))
         print(_upload_table(figures["uploads"]).text(), flush=True)
     nvdec = [case for codec in NVDEC_CODECS if codec in parts for case in nvdec_cases(codec)]
     if nvdec:
@@ -143,29 +148,21 @@ def case_fields(case: BenchCase) -> Figures:
     }
 
 
-def _measure_uploads(cases: Iterator[BenchCase], seconds: float) -> Iterator[Figures]:
-    """Measure each case with touched memory, beside the floor."""
-    # Both ways share a floor; they come one after the other.
-    for case in cases:
-        if case.loader == RGB:
-            floor = decode_floor(case.data.files(), case.workers or 1, at_most_s=seconds / 3)
-        touch_memory(min(_TOUCHED_BYTES, usable_memory() // 2))
-        yield _measure(case, seconds, floor)
-
-
 def _measure(case: BenchCase, seconds: float, floor: float | None = None) -> Figures:
     frames = "auto"
     if case.loader != NVDEC:
         frames = _RESIZED_FRAME_CACHE if case.options["resize"] else _FRAME_CACHE
-    measure = measure_streams if case.options["streams"] else measure_loader
     figures: Figures = case_fields(case) | {
         "batch_size": case.batch_size,
         "seconds": seconds,
         "frame_cache_bytes": frames,
         "mode": case.mode,
         "git_commit": git_commit(),
-        **run_process(measure, case=case, seconds=seconds, frame_cache=frames),
     }
+    if case.options["streams"]:
+        figures |= run_process(measure_streams, case=case, seconds=seconds)
+    else:
+        figures |= run_process(measure_loader, case=case, seconds=seconds, frame_cache=frames)
     if floor is not None:
         figures |= {"floor_images_per_s": floor, "over_floor": figures["images_per_s"] / floor}
     # Printed at once, so an interrupted run is not lost.
@@ -206,26 +203,22 @@ def measure_loader(case: BenchCase, seconds: float, frame_cache: str) -> Figures
 
 def _batches_on_gpu(loader: StreamingDataLoader, way: str) -> Iterator[Batch]:
     """Yield the batches of all epochs; the first only when its copy is complete."""
-    is_first = True
-    while True:
-        for batch in loader:
-            if way == RGB:
-                batch = {
-                    key: value.to(_GPU, non_blocking=True) if torch.is_tensor(value) else value
-                    for key, value in batch.items()
-                }
-            if is_first:
-                torch.cuda.synchronize()
-                is_first = False
-            yield batch
+    for number, batch in enumerate(chain.from_iterable(repeat(loader))):
+        if way == RGB:
+            batch = {
+                key: value.to(_GPU, non_blocking=True) if torch.is_tensor(value) else value
+                for key, value in batch.items()
+            }
+        if number == 0:
+            torch.cuda.synchronize()
+        yield batch
 
 
-def measure_streams(case: BenchCase, seconds: float, frame_cache: str) -> Figures:
+def measure_streams(case: BenchCase, seconds: float) -> Figures:
     """Decode random GOPs on the GPU in several processes; return the rates by their number.
 
     All processes start at once, because that takes long; then more and more of them decode.
     """
-    del frame_cache
     counts, spawn = case.options["streams"], multiprocessing.get_context("spawn")
     barrier, rates = spawn.Barrier(max(counts) + 1), spawn.Queue()
     processes = [
@@ -253,17 +246,14 @@ def _decode(number: int, case: BenchCase, seconds: float, barrier: Any, rates: A
     list(backend.decode(runs[:4]))
     for count in case.options["streams"]:
         barrier.wait(_TIMEOUT_S)
-        if number < count:
-            rates.put(_decode_rate(backend, runs, seconds))
-
-
-def _decode_rate(backend: Backend, runs: list[FileRun], seconds: float) -> float:
-    images, at, begin = 0, 0, time.perf_counter()
-    while time.perf_counter() < begin + seconds:
-        images += sum(1 for _ in backend.decode(runs[at : at + 16]))
-        at = (at + 16) % len(runs)
-    torch.cuda.synchronize()
-    return images / (time.perf_counter() - begin)
+        if number >= count:
+            continue
+        images, at, begin = 0, 0, time.perf_counter()
+        while time.perf_counter() < begin + seconds:
+            images += sum(1 for _ in backend.decode(runs[at : at + 16]))
+            at = (at + 16) % len(runs)
+        torch.cuda.synchronize()
+        rates.put(images / (time.perf_counter() - begin))
 
 
 def _gops(file: str) -> Iterator[FileRun]:
@@ -297,38 +287,26 @@ def decoder_usage() -> Iterator[list[float]]:
 
 def _upload_table(results: Sequence[Figures]) -> Table:
     """Return RGB beside 4:2:0, by image size, mode and workers. Pure."""
-
-    def order(row: Figures) -> tuple[Any, ...]:
-        sizes = tuple(row["size"]), tuple(row["resize"] or ())
-        return *sizes, len(row["window_s"]), row["workers"]
-
-    header = ["images", "samples", "workers", "raw decode", "RGB", "4:2:0", "gain"]
-    header += ["times raw decode", "decoded"]
     pairs: dict[tuple[Any, ...], dict[str, Figures]] = {}
-    for row in sorted(results, key=order):
-        mode = "single" if row["mode"] == "single" else "windows of 8"
-        pairs.setdefault((_size_text(row), mode, row["workers"]), {})[row["way"]] = row
-    rows = []
-    for key, ways in pairs.items():
-        rgb, yuv = ways[RGB]["images_per_s"], ways[YUV]["images_per_s"]
-        more = [ways[YUV][name] for name in ("over_floor", "decoded_per_delivered")]
-        rows.append([*key, ways[YUV]["floor_images_per_s"], rgb, yuv, yuv / rgb, *more])
-    return Table(header, rows)
+    for row in results:
+        order = tuple(row["size"]), tuple(row["resize"] or ()), len(row["window_s"]), row["workers"]
+        pairs.setdefault(order, {})[row["way"]] = row
+    return Table.of([pairs[order] for order in sorted(pairs)], _UPLOAD_COLUMNS)
 
 
 def _nvdec_table(results: Sequence[Figures]) -> Table:
     """Return the rates of decoding alone and of loaders, by image size and codec. Pure."""
     header = ["images", "codec", "GOP"]
     header += [f"{n} alone" for n in _STREAMS] + [f"loader, {n}" for n in _LOADER_WORKERS]
-    rows: dict[tuple[Any, ...], list[str]] = {}
+    rows: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in results:
-        key = (_size_text(row), row["codec"], row["gop"])
-        cells = rows.setdefault(key, [""] * (len(header) - len(key)))
-        for one in row.get("by_streams", ()):
-            cells[_STREAMS.index(one["streams"])] = _rate_text(one)
-        if not row["streams"]:
-            cells[len(_STREAMS) + _LOADER_WORKERS.index(row["workers"])] = _rate_text(row)
-    return Table(header, [[*key, *cells] for key, cells in rows.items()])
+        cells = rows.setdefault((_size_text(row), row["codec"], row["gop"]), {})
+        alone = {f"{one['streams']} alone": one for one in row.get("by_streams", ())}
+        for title, one in (alone or {f"loader, {row['workers']}": row}).items():
+            used = "" if one["decoders_in_use"] is None else f" ({one['decoders_in_use']:.2f})"
+            cells[title] = f"{one['images_per_s']:,.0f}{used}"
+    lines = [[*key, *(cells.get(title, "") for title in header[3:])] for key, cells in rows.items()]
+    return Table(header, lines)
 
 
 def _size_text(row: Figures) -> str:
@@ -336,16 +314,25 @@ def _size_text(row: Figures) -> str:
     return " to ".join(f"{width}x{height}" for height, width in sizes)
 
 
-def _rate_text(row: Figures) -> str:
-    in_use = row["decoders_in_use"]
-    return f"{row['images_per_s']:,.0f}" + ("" if in_use is None else f" ({in_use:.2f})")
-
-
+# Of a pair of rows, one for each way.
+_UPLOAD_COLUMNS: dict[str, Column] = {
+    "images": lambda ways: _size_text(ways[YUV]),
+    "samples": lambda ways: "single" if ways[YUV]["mode"] == "single" else "windows of 8",
+    "workers": lambda ways: ways[YUV]["workers"],
+    "raw decode": lambda ways: ways[YUV]["floor_images_per_s"],
+    "RGB": lambda ways: ways[RGB]["images_per_s"],
+    "4:2:0": lambda ways: ways[YUV]["images_per_s"],
+    "gain": lambda ways: ways[YUV]["images_per_s"] / ways[RGB]["images_per_s"],
+    "times raw decode": lambda ways: ways[YUV]["over_floor"],
+    "decoded": lambda ways: ways[YUV]["decoded_per_delivered"],
+}
 PUBLICATION: Publication = Publication(
     "gpu.json",
     {
-        "gpu uploads": lambda repo: _upload_table(PUBLICATION.read(repo)["uploads"]).markdown(),
-        "gpu nvdec": lambda repo: _nvdec_table(PUBLICATION.read(repo)["nvdec"]).markdown(),
+        DOCS: {
+            "gpu uploads": lambda repo: _upload_table(PUBLICATION.read(repo)["uploads"]).markdown(),
+            "gpu nvdec": lambda repo: _nvdec_table(PUBLICATION.read(repo)["nvdec"]).markdown(),
+        }
     },
     keys={"uploads": KEYS, "nvdec": KEYS},
 )

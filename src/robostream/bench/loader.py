@@ -26,9 +26,17 @@ from robostream.bench.floor import decode_floor
 from robostream.bench.loaders import open_plain, open_robostream
 from robostream.bench.measure import START_S, measure_loading, run_rounds
 from robostream.bench.processes import run_process, touch_memory, tree_bytes
-from robostream.bench.results import Figures, machine, medians, ratios, read_figures, select_named
+from robostream.bench.results import (
+    Figures,
+    describe_cores,
+    machine,
+    medians,
+    ratios,
+    read_figures,
+    select_named,
+)
 from robostream.bench.rows import measure_resume
-from robostream.bench.tables import RESULTS, Column, Publication, Table
+from robostream.bench.tables import DOCS, RESULTS, Column, Publication, Table
 from robostream.byte_sizes import format_bytes
 from robostream.loader import batch_bytes, frame_budget, share_of_cores, usable_memory
 from robostream.tools import SynthSpec
@@ -87,40 +95,32 @@ def run(
 ) -> Figures:
     """Measure, print the tables, and return the figures; the arguments are those of the command."""
     cases = select_named(CASES, only)
-    touched = None if cold else _touch_twice()
+    touched = None
+    if not cold:
+        touched = [touch_memory(_TOUCHED_BYTES) / 1e9 for _ in range(2)]
+        print(
+            "touching memory: {:.1f} GB/s the first time, {:.1f} GB/s the second".format(*touched)
+        )
     results = []
     for case, number in itertools.product(cases, workers or [share_of_cores(1)]):
-        small = _shrink(case) if quick else case
-        runs = _case_runs(replace(small, workers=number), seconds, plain=plain, cold=cold)
+        spec, small = case.data.spec, case.data
+        if quick:  # a sixth of the episodes
+            spec = replace(spec, episodes=max(8, spec.episodes // 6))
+            small = BenchData(f"{case.data.name}-small", spec)
+        runs = _case_runs(
+            replace(case, data=small, workers=number), seconds, plain=plain, cold=cold
+        )
         found = run_rounds(runs, rounds or (2 if quick else 3))
         fields = {"case": case.name, "workers": number, "seconds": seconds, "cold": cold}
         settings = {"settings": dict(case.options), "goal": case.goal}
         results.append(fields | settings | _summarize(found, number))
         _print_case(results[-1])
     print(Table.of(results, _COLUMNS).text(), flush=True)
-    print(
-        "over floor: images/s over those of PyAV decoding the same files in order, in as many "
-        f"processes as workers\nafter start: the same, from {START_S:.0f} s after the first batch "
-        "on\nlowest: the lowest rate in 2 s of the first 20 s, over the median\n"
-        "memory: of all processes, over frame cache + 150 MB per worker + batches + the consumer"
-    )
+    print(_LEGEND)
     figures = {"machine": machine() | {"touch_gb_per_s": touched}, "cases": results}
     if not only:
         figures["resume"] = measure_resume(frames=10**6 if quick else 10**7)
     return figures
-
-
-def _shrink(case: BenchCase) -> BenchCase:
-    """Return the case with a sixth of the episodes."""
-    spec = replace(case.data.spec, episodes=max(8, case.data.spec.episodes // 6))
-    return replace(case, data=BenchData(f"{case.data.name}-small", spec))
-
-
-def _touch_twice() -> list[float]:
-    """Return GB/s of writing to memory for the first and the second time."""
-    rates = [touch_memory(_TOUCHED_BYTES) / 1e9 for _ in range(2)]
-    print(f"touching memory: {rates[0]:.1f} GB/s the first time, {rates[1]:.1f} GB/s the second")
-    return rates
 
 
 def _case_runs(case: BenchCase, seconds: float, *, plain: bool, cold: bool) -> dict[str, Any]:
@@ -142,8 +142,10 @@ def _case_runs(case: BenchCase, seconds: float, *, plain: bool, cold: bool) -> d
 
 def _summarize(found: Mapping[str, Any], workers: int) -> Figures:
     ours, floors = found["robostream"], found["floor"]
-    rates = [sample["images_per_s"] for sample in ours]
-    plain = [sample["images_per_s"] for sample in found.get("plain", ())]
+    rates, later = (
+        [run[name] for run in ours] for name in ("images_per_s", "images_per_s_after_start")
+    )
+    plain = [run["images_per_s"] for run in found.get("plain", ())]
     held = (ours[0]["batches_ahead"] + config.HELD_BATCHES) * ours[0]["batch_bytes"]
     processes = workers * _WORKER_BYTES + _CONSUMER_BYTES
     return {
@@ -152,9 +154,7 @@ def _summarize(found: Mapping[str, Any], workers: int) -> Figures:
         "over_floor": median(ratios(rates, floors)),
         "over_peer": median(ratios(rates, plain)) if plain else None,
         "over_floor_rounds": ratios(rates, floors),
-        "over_floor_after_start": median(
-            ratios([sample["images_per_s_after_start"] for sample in ours], floors)
-        ),
+        "over_floor_after_start": median(ratios(later, floors)),
         "rates": ours[0]["rates"],
         "limited_by": ours[0]["limited_by"],
         "allowed_bytes": float(ours[0]["frame_cache_bytes"] + processes + held),
@@ -170,20 +170,19 @@ def measure_robostream(case: BenchCase, seconds: float) -> Figures:
         batches_of=lambda loader: itertools.chain.from_iterable([loader] * _EPOCHS),
         seconds=seconds,
     )
-    stats, frames = loader.stats(), frame_budget(loader)
-    figures |= {
-        "amplification": stats["amplification"],
-        "wait_s": stats["dataloading_s"],
-        "limited_by": loader.limited_by(),
-        "frame_cache_bytes": frames.nbytes,
-        "frame_cache_reason": frames.reason,
-        "batch_bytes": batch_bytes(loader),
-        "batches_ahead": loader.prefetch_factor,
-        "lanes": loader.stream.lanes,
-        "tree_bytes": tree_bytes(),
-    }
-    loader.close()
-    return figures
+    with closing(loader):
+        stats, frames = loader.stats(), frame_budget(loader)
+        return figures | {
+            "amplification": stats["amplification"],
+            "wait_s": stats["dataloading_s"],
+            "limited_by": loader.limited_by(),
+            "frame_cache_bytes": frames.nbytes,
+            "frame_cache_reason": frames.reason,
+            "batch_bytes": batch_bytes(loader),
+            "batches_ahead": loader.prefetch_factor,
+            "lanes": loader.stream.lanes,
+            "tree_bytes": tree_bytes(),
+        }
 
 
 def measure_plain(case: BenchCase) -> Figures:
@@ -207,10 +206,6 @@ def _print_case(result: Figures) -> None:
     )
 
 
-def _share_of_allowed(result: Figures) -> float:
-    return float(result["tree_bytes"] / result["allowed_bytes"])
-
-
 def _measured(case: Figures) -> str:
     measured = f"first {case['seconds']:.0f} s" if case["seconds"] else "two epochs"
     # Rows without this field are older than `--cold`, and were all measured cold.
@@ -222,6 +217,12 @@ def _over_floor(case: Figures) -> object:
     return case["over_floor"] if later is None else f"{case['over_floor']:.3g}; later {later:.3g}"
 
 
+_LEGEND = f"""\
+over floor: images/s over those of PyAV decoding the same files in order, in as many processes as \
+workers
+after start: the same, from {START_S:.0f} s after the first batch on
+lowest: the lowest rate in 2 s of the first 20 s, over the median
+memory: of all processes, over frame cache + 150 MB per worker + batches + the consumer"""
 _COLUMNS: dict[str, Column] = {
     "case": "case",
     "workers": "workers",
@@ -236,7 +237,8 @@ _COLUMNS: dict[str, Column] = {
     "lowest": "lowest_over_median",
     "decoded per delivered": "amplification",
     "memory": lambda result: (
-        f"{format_bytes(result['tree_bytes'])}, {_share_of_allowed(result):.2f}"
+        f"{format_bytes(result['tree_bytes'])}, "
+        f"{result['tree_bytes'] / result['allowed_bytes']:.2f}"
     ),
 }
 _DOCS_COLUMNS: dict[str, Column] = {
@@ -250,7 +252,7 @@ _DOCS_COLUMNS: dict[str, Column] = {
     "lowest 2 s over the median": "lowest_over_median",
     "decoded per delivered": "amplification",
     "memory, GB": lambda case: case["tree_bytes"] / 1e9,
-    "of what it may take": _share_of_allowed,
+    "of what it may take": lambda case: case["tree_bytes"] / case["allowed_bytes"],
 }
 
 
@@ -258,14 +260,13 @@ def _docs_block(repo: Path) -> str:
     """Return the tables of all machines, the smallest first."""
     found = [read_figures(path) for path in (repo / RESULTS).glob("loader-*-cores.json")]
     return "\n\n".join(
-        f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}:\n\n"
-        + Table.of(figures["cases"], _DOCS_COLUMNS).markdown()
+        f"On {describe_cores(figures)}:\n\n" + Table.of(figures["cases"], _DOCS_COLUMNS).markdown()
         for figures in sorted(found, key=lambda figures: int(figures["machine"]["cpus"]))
     )
 
 
 PUBLICATION = Publication(
     "loader-{machine[cpus]}-cores.json",
-    {"loader": _docs_block},
+    {DOCS: {"loader": _docs_block}},
     keys={"cases": ("case", "workers")},
 )

@@ -189,6 +189,13 @@ def run_rounds(runs: Mapping[K, Callable[[], V]], rounds: int) -> dict[K, list[V
     return found
 
 
+def cpu_s(work: Callable[[], object]) -> float:
+    """Return the processor time that a call takes."""
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
+
+
 def _percentiles(name: str, values: Any) -> dict[str, float]:
     found = np.percentile(values, _PERCENTS)
     return {

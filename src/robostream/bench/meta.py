@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from robostream import config
 from robostream.bench.processes import peak_bytes, resident_bytes, run_process
-from robostream.bench.results import Figures, machine, medians
+from robostream.bench.results import Figures, medians
 from robostream.bench.tables import Table
 from robostream.meta import (
     CAMERA_DTYPES,
@@ -89,8 +89,16 @@ _LEVELS = ("min", "max", "q01", "q10", "q50", "q90", "q99")
 
 def run(quick: bool) -> Figures:
     """Load each size in new processes, print the table and return the figures."""
-    sizes = _QUICK_SIZES if quick else _SIZES
-    rows = [_measure(*size, repeats=1 if quick else 5) for size in sizes]
+    rows = []
+    for episodes, rows_per_group in _QUICK_SIZES if quick else _SIZES:
+        row = {"episodes": episodes, "rows_per_group": rows_per_group}
+        with tempfile.TemporaryDirectory(prefix="robostream-bench-") as name:
+            folder = Path(name)
+            column_bytes = write_meta_folder(folder, **row)
+            sizes = [path.stat().st_size for path in folder.rglob("episodes/*/*.parquet")]
+            runs = [run_process(measure_load, root=name) for _ in range(1 if quick else 5)]
+        stored = {"files": len(sizes), "disk_bytes": sum(sizes), "column_bytes": column_bytes}
+        rows.append(row | stored | medians(runs))
     cells = [[row[n] / _MIB if n.endswith("_bytes") else row[n] for n in _COLUMNS] for row in rows]
     print(Table(list(_COLUMNS.values()), cells).text())
     largest = max(rows, key=lambda row: int(row["episodes"]))
@@ -100,23 +108,7 @@ def run(quick: bool) -> Figures:
         f"{largest['peak_bytes'] / _MIB:,.0f} MiB of memory in all "
         f"(goal: below {_LIMIT_BYTES / _MIB:,.0f} MiB for 1,000,000)"
     )
-    return {"limit_bytes": _LIMIT_BYTES, "rows": rows, "machine": machine()}
-
-
-def _measure(episodes: int, rows_per_group: int, *, repeats: int) -> Figures:
-    """Return the medians of loading one size from a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
-        column_bytes = write_meta_folder(Path(folder), episodes, rows_per_group=rows_per_group)
-        sizes = [path.stat().st_size for path in Path(folder).rglob("episodes/*/*.parquet")]
-        runs = [run_process(measure_load, root=folder) for _ in range(repeats)]
-    return {
-        "episodes": episodes,
-        "rows_per_group": rows_per_group,
-        "files": len(sizes),
-        "disk_bytes": sum(sizes),
-        "column_bytes": column_bytes,
-        **medians(runs),
-    }
+    return {"limit_bytes": _LIMIT_BYTES, "rows": rows}
 
 
 def measure_load(root: str) -> dict[str, float]:

@@ -2,16 +2,15 @@
 """`bench peers`, also `make bench-peers`: robostream beside other loaders on the same files.
 
 All loaders take turns in each round, each run in a process of its own. Then each delivers a whole
-epoch of a small dataset, whose images are checked.
+epoch of a small dataset, whose images are checked. The README's chart and sentence, robostream
+beside LeRobot, are made from the same figures.
 """
 
 from __future__ import annotations
 
-import argparse
-import io
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -19,27 +18,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import av
-import numpy as np
-import numpy.typing as npt
-import pyarrow.parquet as pq
-import torch
-from PIL import Image
-
 from robostream import config
-from robostream.bench import results
+from robostream.bench import charts, results
 from robostream.bench.case import SARM_S, BenchCase, BenchData
+from robostream.bench.delivery import count_delivered
 from robostream.bench.loaders import LOADERS, LoaderEntry, OpenLoader
 from robostream.bench.measure import measure_loading, run_rounds
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.results import Figures
 from robostream.bench.suite import DATASETS
-from robostream.bench.tables import Column, Publication, Table
+from robostream.bench.tables import DOCS, Column, Publication, Table, find_block
 from robostream.loader import share_of_cores
-from robostream.meta import LeRobotDatasetMetadata
 from robostream.tools import SynthSpec
 
-Images = npt.NDArray[np.uint8]
 _TIMEOUT_S = 300
 _AV1 = DATASETS["av1"]
 # LeRobot's default of 200 MB per file puts many episodes into one.
@@ -74,25 +65,17 @@ _CHECKED_SPECS = {
     "images, several files": replace(_CHECKED, image_cameras=2, data_file_mb=1),
 }
 _PACKAGES = ("lerobot", "torchcodec", "datasets", "torch", "av")
-# The mean difference between two decoders' images of one frame is below this, in levels of 255.
-# Images of different frames differ by far more.
-_ROUNDING = 3.0
 
 
-def run(args: argparse.Namespace) -> int:
-    """Measure, print the tables, write the JSON, and refresh a checkout if one is given."""
-    results.ensure_writable(args.out)
+def run(
+    rounds: int, seconds: float, workers: int | None, only: Sequence[str], events: Sequence[str]
+) -> Figures:
+    """Measure, print the tables, and return the figures; the arguments are those of the command."""
     begin = time.perf_counter()
-    workers = args.workers or share_of_cores(1)
-    figures = compare(args.only, args.events, workers, rounds=args.rounds, seconds=args.seconds)
+    figures = compare(only, events, workers or share_of_cores(1), rounds=rounds, seconds=seconds)
     figures["seconds"] = time.perf_counter() - begin
-    path = args.out / PUBLICATION.results
-    results.write_json(path, figures)
-    print(tables_text(figures))
-    print(f"written to {path}; {figures['seconds']:.0f} s in all")
-    if args.repo is not None:
-        PUBLICATION.publish(args.repo, figures)
-    return 0
+    print(f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all")
+    return figures
 
 
 def compare(
@@ -110,7 +93,6 @@ def compare(
         for title, spec in _CHECKED_SPECS.items()
     ]
     return {
-        "machine": results.machine(),
         "packages": {name: results.package_version(name) for name in _PACKAGES},
         "absent": [entry.name for entry in chosen if entry not in present],
         "workers": workers,
@@ -121,39 +103,32 @@ def compare(
             {"contestant": entry.name, "stored": case.data.title}
             | _run(f"delivery of {entry.name}", count_delivered, entry, case)
             for case in checked
-            for entry in _able(present, case)
+            for entry in _able(present, case).values()
         ],
     }
 
 
-def _able(entries: Iterable[LoaderEntry], case: BenchCase) -> list[LoaderEntry]:
+def _able(entries: Iterable[LoaderEntry], case: BenchCase) -> dict[str, LoaderEntry]:
     """Return the loaders that read this kind of cameras."""
     stored = "image" if case.data.spec.image_cameras else "video"
-    return [entry for entry in entries if stored in entry.stored]
+    return {entry.name: entry for entry in entries if stored in entry.stored}
 
 
 def _race(
     case: BenchCase, present: Sequence[LoaderEntry], rounds: int, seconds: float
-) -> list[Figures]:
-    """Return the rates of each loader that can read the dataset."""
-    entries = {entry.name: entry for entry in _able(present, case)}
+) -> Iterator[Figures]:
+    """Yield the rates of each loader that can read the dataset."""
+    entries = _able(present, case)
     title = f"{case.data.title}, {case.mode}"
     runs = {
         name: partial(_run, f"{title}, {name}", measure_speed, entry, case, seconds=seconds)
         for name, entry in entries.items()
     }
-    return [
-        {"data": case.data.title, "mode": case.mode, "contestant": name, "how": entries[name].how}
-        | _summarize(found)
-        for name, found in run_rounds(runs, rounds).items()
-    ]
-
-
-def _summarize(runs: Sequence[Figures]) -> Figures:
-    for figures in runs:
-        if "failed" in figures:
-            return figures
-    return {**results.medians(runs), "images_per_s_rounds": [run["images_per_s"] for run in runs]}
+    for name, found in run_rounds(runs, rounds).items():
+        row = {"data": case.data.title, "mode": case.mode, "contestant": name}
+        rates = {"images_per_s_rounds": [figures.get("images_per_s") for figures in found]}
+        failed = next((figures for figures in found if "failed" in figures), None)
+        yield row | {"how": entries[name].how} | (failed or results.medians(found) | rates)
 
 
 def _run(
@@ -180,91 +155,7 @@ def measure_speed(open_loader: OpenLoader, case: BenchCase, seconds: float) -> F
     return {field: figures[field] for field in shown}
 
 
-def count_delivered(open_loader: OpenLoader, case: BenchCase) -> Figures:
-    """Return counts of one epoch, and whether another worker changes the order.
-
-    Counts missing and repeated frames, and images that are not those of their frame.
-    """
-    torch.set_num_threads(1)
-    meta = LeRobotDatasetMetadata("bench/delivery", root=case.data.open())
-    expected = expected_images(meta)
-    order: list[int] = []
-    distinct: list[int] = []
-    wrong = 0
-    ends = meta.episodes["dataset_to_index"]
-    for batch in open_loader(case):
-        indices = np.asarray(batch["index"]).reshape(-1)
-        order += indices.tolist()
-        distinct.append(len(np.unique(np.searchsorted(ends, indices, side="right"))))
-        wrong += sum(
-            not is_right(batch[key][place], images, index)
-            for place, index in enumerate(indices.tolist())
-            for key, images in expected.items()
-        )
-    num_seen = len(set(order))
-    others = open_loader(replace(case, workers=(case.workers or 0) + 1))
-    other = [int(index) for batch in others for index in np.asarray(batch["index"]).reshape(-1)]
-    return {
-        "frames": meta.total_frames,
-        "delivered": len(order),
-        "missing": meta.total_frames - num_seen,
-        "repeated": len(order) - num_seen,
-        "wrong_pictures": wrong,
-        "pictures": len(order) * len(expected),
-        "same_order_with_more_workers": order == other,
-        "episodes_per_batch": float(np.mean(distinct)),
-    }
-
-
-def is_right(image: Any, images: Images, index: int) -> bool:
-    """Return whether an image is closest to that of its own frame, among its neighbours.
-
-    Decoders round colours differently; neighbouring frames differ by more than that.
-    """
-    given = in_levels(image)
-    near = range(max(0, index - 3), min(len(images), index + 4))
-    gaps = {at: float(np.abs(images[at] - given).mean()) for at in near}
-    return gaps[index] <= min(gaps.values()) + 1e-6 and gaps[index] < _ROUNDING
-
-
-def in_levels(image: Any) -> npt.NDArray[np.float32]:
-    """Return an image as (height, width, 3) from 0 to 255; some loaders give 0 to 1. Pure."""
-    given = np.asarray(image)
-    levels = given.astype(np.float32) * (255 if given.dtype.kind == "f" else 1)
-    return levels.transpose(1, 2, 0) if levels.shape[0] == 3 else levels
-
-
-def expected_images(meta: LeRobotDatasetMetadata) -> dict[str, Images]:
-    """Return every image of a dataset by camera, decoded file by file without robostream's decoder.
-
-    Each array is (frames, height, width, 3).
-    """
-    return {
-        key: _from_videos(meta, key) if key in meta.video_keys else _from_rows(meta, key)
-        for key in meta.camera_keys
-    }
-
-
-def _from_videos(meta: LeRobotDatasetMetadata, key: str) -> Images:
-    files: dict[Path, Images] = {}
-    images = []
-    for episode in range(meta.total_episodes):
-        path = Path(meta.root, meta.get_video_file_path(episode, key))
-        if path not in files:
-            with av.open(str(path)) as container:
-                frames = [f.to_ndarray(format="rgb24") for f in container.decode(video=0)]
-            files[path] = np.stack(frames)
-        first = round(float(meta.episodes[f"videos/{key}/from_timestamp"][episode]) * meta.fps)
-        images.append(files[path][first : first + int(meta.episodes["length"][episode])])
-    return np.concatenate(images)
-
-
-def _from_rows(meta: LeRobotDatasetMetadata, key: str) -> Images:
-    table = pq.read_table(Path(meta.root, "data"), columns=["index", key]).sort_by("index")
-    rows: list[Any] = table[key].to_pylist()
-    return np.stack([np.asarray(Image.open(io.BytesIO(row["bytes"]))) for row in rows])
-
-
+_WINDOWS = {"single": "", "sarm": ", windows of 8 frames"}
 _YES_NO = {True: "yes", False: "no", None: ""}  # None: the loader failed
 _SPEED: dict[str, Column] = {
     "data": "data",
@@ -299,40 +190,22 @@ def tables_text(figures: Figures) -> str:
 
 def _tables(figures: Figures) -> tuple[Table, Table]:
     """Return the tables of rates, with how much faster robostream is, and of deliveries."""
-    ours = {
-        (row["data"], row["mode"]): row["images_per_s_rounds"]
-        for row in figures["results"]
-        if row["contestant"] == "robostream" and "failed" not in row
-    }
-
-    def faster(row: Figures) -> str:
-        known = ours.get((row["data"], row["mode"]))
-        if known is None or "failed" in row or row["contestant"] == "robostream":
-            return ""
-        return f"{median(results.ratios(known, row['images_per_s_rounds'])):.1f} times"
-
-    rows = [row | {"faster": faster(row)} for row in figures["results"]]
-    return Table.of(rows, _SPEED), Table.of(figures["delivery"], _DELIVERY)
-
-
-def _docs_block(repo: Path) -> str:
-    """Return the tables of docs/benchmarks.md."""
-    figures = PUBLICATION.read(repo)
-    versions = ", ".join(
-        f"{name} {number}" for name, number in figures["packages"].items() if number
-    )
-    speed, delivery = _tables(figures)
-    parts = [
-        f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}; "
-        f"{figures['workers']} workers each, batches of {figures['batch_size']}, uint8; "
-        f"medians of {figures['rounds']} interleaved rounds. {versions}.",
-        speed.markdown(),
-        "What each delivers in one epoch of a small dataset; every image is compared with the "
-        "one decoded from the file:",
-        delivery.markdown(),
-        "\n".join(f"- {remark}" for remark in _remarks(figures)),
+    rows = figures["results"]
+    ours = {(r["data"], r["mode"]): r for r in rows if r["contestant"] == "robostream"}
+    speed = [
+        row | {"faster": "" if row is known else _times_faster(known, row, " times")}
+        for row in rows
+        for known in [ours.get((row["data"], row["mode"]), {})]
     ]
-    return "\n\n".join(parts).rstrip()
+    return Table.of(speed, _SPEED), Table.of(figures["delivery"], _DELIVERY)
+
+
+def _times_faster(ours: Figures, theirs: Figures, unit: str = "") -> str:
+    """Return how many times faster the first is: the median of the rounds; "" if one failed."""
+    if any("images_per_s_rounds" not in row for row in (ours, theirs)):
+        return ""
+    rounds = results.ratios(ours["images_per_s_rounds"], theirs["images_per_s_rounds"])
+    return f"{median(rounds):.1f}{unit}"
 
 
 def _remarks(figures: Figures) -> list[str]:
@@ -346,4 +219,111 @@ def _remarks(figures: Figures) -> list[str]:
     return [*dict.fromkeys(failed), *absent]
 
 
-PUBLICATION = Publication("peers.json", {"peers": _docs_block})
+def _docs_block(repo: Path) -> str:
+    """Return the tables of docs/benchmarks.md."""
+    figures = PUBLICATION.read(repo)
+    packages = figures["packages"].items()
+    versions = ", ".join(f"{name} {number}" for name, number in packages if number)
+    speed, delivery = _tables(figures)
+    parts = [
+        f"On {results.describe_cores(figures)}; "
+        f"{figures['workers']} workers each, batches of {figures['batch_size']}, uint8; "
+        f"medians of {figures['rounds']} interleaved rounds. {versions}.",
+        speed.markdown(),
+        "What each delivers in one epoch of a small dataset; every image is compared with the "
+        "one decoded from the file:",
+        delivery.markdown(),
+        "\n".join(f"- {remark}" for remark in _remarks(figures)),
+    ]
+    return "\n\n".join(parts).rstrip()
+
+
+def beside_lerobot(figures: Figures) -> dict[str, dict[str, Figures]]:
+    """Return the rows of each case by loader: robostream, and LeRobot's two. Pure.
+
+    LeRobot's map-style loader is shown with the faster of its video backends.
+    """
+    found: dict[str, dict[str, Figures]] = {}
+    for row in figures["results"]:
+        case = found.setdefault(row["data"] + _WINDOWS[row["mode"]], {})
+        name = row["contestant"]
+        if name in ("robostream", "LeRobot, streaming"):
+            case[name.replace(",", "")] = row
+        elif name.startswith("LeRobot, map-style"):
+            known = case.get("LeRobot map-style", {})
+            if row.get("samples_per_s", 0) >= known.get("samples_per_s", 0):
+                case["LeRobot map-style"] = row
+    return found
+
+
+def _ratios(figures: Figures) -> list[str]:
+    """Return how many times faster than LeRobot's map-style loader: single frames, windows. Pure.
+
+    A ratio is "" if a loader failed or was left out.
+    """
+    cases = beside_lerobot(figures)
+    first = next(iter(cases))
+    pairs = (cases.get(name, {}) for name in (first, first + _WINDOWS["sarm"]))
+    return [
+        _times_faster(pair.get("robostream", {}), pair.get("LeRobot map-style", {}))
+        for pair in pairs
+    ]
+
+
+def _sentence(repo: Path) -> str:
+    """Return the README's sentence about the chart; its old one without figures of LeRobot."""
+    figures = PUBLICATION.read(repo)
+    single, windows = _ratios(figures)
+    if not (single and windows):
+        return find_block((repo / _README).read_text(), "peers")
+    return (
+        f"On {figures['machine']['cpus']} CPU cores and with nothing set, robostream delivers "
+        f"**{single} times** as many samples per second as LeRobot "
+        f"{figures['packages']['lerobot']}'s map-style loader, and **{windows} times** "
+        "with windows of 8 frames."
+    )
+
+
+def draw_chart(figures: Figures) -> bytes:
+    """Return the README's chart: samples/s of robostream and of LeRobot's loaders, by case."""
+    cases = beside_lerobot(figures)
+
+    def draw(figure: Any) -> None:
+        about = f"{figures['workers']} workers, {figures['machine']['cpus']} CPU cores"
+        figure.suptitle(f"Samples per second; {about}", x=0, ha="left", fontsize=13)
+        every = figure.subplots(len(cases), 1, sharex=True, squeeze=False)[:, 0]
+        for number, (axes, (title, rows)) in enumerate(zip(every, cases.items(), strict=True)):
+            parts = title.split(", ")  # the fourth part and what follows on a line of their own
+            axes.set_title("\n".join(filter(None, (", ".join(parts[:3]), ", ".join(parts[3:])))))
+            rates = [row.get("samples_per_s", 0) for row in rows.values()]
+            colours = [charts.OURS if name == "robostream" else charts.THEIRS for name in rows]
+            axes.set_yticks(range(len(rows)), rows)
+            bars = axes.barh(range(len(rows)), rates, 0.75, color=colours)
+            labels = axes.bar_label(bars, [f"{rate:,.0f}" for rate in rates], padding=6)
+            for at, (bar, label, row) in enumerate(zip(bars, labels, rows.values(), strict=True)):
+                if "failed" in row:
+                    reason = row["failed"].split(":")[0]
+                    label.set(text=f"failed ({reason})", color=charts.FAILED)
+                else:
+                    bar.set_gid(f"bar-{number}-{at}")
+            axes.invert_yaxis()
+            axes.tick_params(length=0, labelbottom=False)
+            axes.spines[:].set_visible(False)
+            axes.margins(x=0.25)
+
+    height = sum(30 + 23 * len(rows) + 17 * (title.count(",") > 2) for title, rows in cases.items())
+    return charts.draw_themed(draw, width=460, height=height + 40, name="peers")
+
+
+def _chart(repo: Path) -> bytes:
+    """Return the chart of a checkout; its old one without figures of LeRobot."""
+    figures = PUBLICATION.read(repo)
+    return draw_chart(figures) if all(_ratios(figures)) else (repo / _CHART).read_bytes()
+
+
+_README, _CHART = Path("README.md"), Path("docs/drawings/peers.svg")
+PUBLICATION: Publication = Publication(
+    "peers.json",
+    {DOCS: {"peers": _docs_block}, _README: {"peers": _sentence}},
+    {_CHART: _chart},
+)

@@ -18,7 +18,7 @@ import dataclasses
 import itertools
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import median
 
@@ -26,8 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
+from robostream.bench.measure import cpu_s
 from robostream.bench.processes import peak_bytes, run_process
-from robostream.bench.results import Figures, machine
+from robostream.bench.results import Figures
 from robostream.bench.tables import Table
 from robostream.plan import (
     CHUNK_FRAMES,
@@ -73,12 +74,12 @@ def run(quick: bool) -> Figures:
     sizes = [10**6, 10**9] if quick else [10**6, 10**8, 10**9]
     rounds = 21 if quick else 101
     rows = [run_process(measure_plan, num_frames=size, rounds=rounds) for size in sizes]
-    return _report(rows, _COLUMNS)
+    return _show(rows, _COLUMNS)
 
 
-def _report(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Figures:
+def _show(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Figures:
     print(Table.of(rows, columns).text())
-    return {"machine": machine(), "results": rows}
+    return {"results": rows}
 
 
 def measure_plan(num_frames: int, rounds: int) -> Figures:
@@ -93,7 +94,7 @@ def measure_plan(num_frames: int, rounds: int) -> Figures:
     seeks = _seek_ms(plan, rounds)
 
     def state_ms(at: int) -> float:
-        return _cpu_ms(lambda: capture_state(plan, plan.num_frames // 2 + at, fingerprint=""))
+        return 1e3 * cpu_s(lambda: capture_state(plan, plan.num_frames // 2 + at, fingerprint=""))
 
     state_ms(0)  # the first is slower
     return {
@@ -117,21 +118,16 @@ def _seek_ms(plan: EpochPlan, rounds: int) -> dict[str, float]:
         for at, share in _SEEKS.items():
             position = int(plan.num_frames * share) - attempt * _BATCH_SIZE
             position = max(0, min(position, plan.num_frames - _BATCH_SIZE))
-            times[at].append(_cpu_ms(partial(plan.slice, position, position + _BATCH_SIZE)))
+            work = partial(plan.slice, position, position + _BATCH_SIZE)
+            times[at].append(1e3 * cpu_s(work))
     return {at: median(values) for at, values in times.items()}
 
 
 def _walk_ns(plan: EpochPlan, *, world_size: int) -> float:
     cut = Cut(rank=world_size - 1, world_size=world_size, batch_size=_BATCH_SIZE, drop_last=True)
     steps = range(min(500_000, plan.num_frames // 2) // cut.step_size)
-    walk_ms = _cpu_ms(lambda: deque(walk(plan, cut, plan.num_frames // 3, steps), maxlen=0))
-    return walk_ms * 1e6 / (len(steps) * _BATCH_SIZE)
-
-
-def _cpu_ms(work: Callable[[], object]) -> float:
-    begin = time.process_time()
-    work()
-    return (time.process_time() - begin) * 1e3
+    walk_s = cpu_s(lambda: deque(walk(plan, cut, plan.num_frames // 3, steps), maxlen=0))
+    return walk_s * 1e9 / (len(steps) * _BATCH_SIZE)
 
 
 def run_shuffle(quick: bool) -> Figures:
@@ -146,14 +142,14 @@ def run_shuffle(quick: bool) -> Figures:
         pool_sizes=[16, 64, 256],
         seed=0,
     )
-    return _report([dataclasses.asdict(quality) for quality in measured])
+    return _show([dataclasses.asdict(quality) for quality in measured])
 
 
 def run_node(quick: bool) -> Figures:
     """Simulate, print the table, and return the figures."""
     steps = 100 if quick else _NODE_STEPS
     sizes = itertools.product((320, 2_000, 50_000), (1, 3), _NODES)
-    return _report([simulate(e, cameras, *node, steps=steps) for e, cameras, node in sizes])
+    return _show([simulate(e, cameras, *node, steps=steps) for e, cameras, node in sizes])
 
 
 def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) -> dict[str, float]:

@@ -2,8 +2,7 @@
 """Run a measurement in a process of its own; measure the memory of processes.
 
 Such a process calls `main`, which reads a pickled function and its arguments, calls it and prints
-its result as a line of JSON. If the function is a generator, the process prints each item and waits
-for a line before it continues.
+its result as a line of JSON.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from typing import Any
 
 from robostream.errors import RobostreamError
 
-_COMMAND = [sys.executable, "-c", "from robostream.bench.processes import main; main()"]
 _EVERY_S = 0.5
 # Reading PSS makes the kernel walk all pages, so it is sampled less often than RSS.
 _SAMPLES_PER_PSS = 4
+_MOST_POINTS = 240
 
 
 class MeasurementError(RobostreamError):
@@ -50,7 +49,7 @@ def run_process(
     """
     try:
         done = subprocess.run(
-            _COMMAND,
+            [sys.executable, "-c", "from robostream.bench.processes import main; main()"],
             input=pickle.dumps((function, arguments)),
             env={**os.environ, **(environment or {})},
             timeout=timeout_s,
@@ -65,39 +64,10 @@ def run_process(
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def iterate_process(
-    function: Callable[..., Iterator[Any]], environment: Mapping[str, str], **arguments: Any
-) -> Iterator[Any]:
-    """Yield what a generator yields in a new process; it continues only when asked for more."""
-    with subprocess.Popen(
-        _COMMAND,
-        env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        send = pickle.dumps((function, arguments))
-        while True:
-            process.stdin.write(send)
-            process.stdin.flush()
-            if not (line := process.stdout.readline()):
-                break
-            yield json.loads(line)
-            send = b"\n"
-    if process.returncode != 0:
-        raise MeasurementError(function, "see its message above")
-
-
 def main() -> None:
     """Call the function, print its result and exit."""
     function, arguments = pickle.load(sys.stdin.buffer)
-    result = function(**arguments)
-    is_generator = isinstance(result, Iterator)
-    for item in result if is_generator else (result,):
-        print(json.dumps(item), flush=True)
-        if is_generator and not sys.stdin.buffer.readline():
-            break
+    print(json.dumps(function(**arguments)), flush=True)
     # The workers of some loaders take long to stop. All figures are printed, so skip the wait.
     os._exit(0)
 
@@ -141,6 +111,15 @@ class MemoryCurves:
 
     rss: list[tuple[float, int]] = field(default_factory=list)  # shared pages in each process
     pss: list[tuple[float, int]] = field(default_factory=list)  # shared pages once; fewer samples
+
+    def figures(self) -> dict[str, Any]:
+        """Return the peaks in GB, and a limited number of points as [seconds, GB]."""
+        found: dict[str, Any] = {}
+        for kind, points in (("rss", self.rss), ("pss", self.pss)):
+            thin = points[:: -(-len(points) // _MOST_POINTS)]
+            found[f"peak_{kind}_gb"] = max(size for _, size in points) / 1e9
+            found[f"{kind}_gb_over_time"] = [[round(at, 1), round(b / 1e9, 3)] for at, b in thin]
+        return found
 
 
 @contextmanager

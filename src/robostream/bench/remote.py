@@ -8,12 +8,13 @@ lane for each episode of the pool, instead of the default number of lanes.
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ import pyarrow.parquet as pq
 
 from robostream.bench.case import BenchData
 from robostream.bench.measure import Batch, consume
-from robostream.bench.processes import iterate_process
-from robostream.bench.results import Figures, machine
+from robostream.bench.processes import run_process
+from robostream.bench.results import Figures
 from robostream.bench.tables import Table
 from robostream.byte_sizes import format_bytes
 from robostream.decode import build_index
@@ -31,7 +32,7 @@ from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import EpochPlan
 from robostream.storage import LocalSource
-from robostream.testing import Exchange, Proxy, Script, serve_files, start_proxy
+from robostream.testing import Exchange, Script, serve_files, start_proxy
 from robostream.tools import SynthSpec
 
 LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
@@ -67,7 +68,7 @@ _COLUMNS = {
 
 def run(quick: bool) -> Figures:
     """Measure, print the table, and return the figures."""
-    spec = dataclasses.replace(_SPEC, episodes=64) if quick else _SPEC
+    spec = replace(_SPEC, episodes=64) if quick else _SPEC
     return measure(BenchData("remote-small" if quick else "remote", spec).open(), LINK)
 
 
@@ -75,11 +76,12 @@ def measure(root: Path, link: Script) -> Figures:
     """Measure a local dataset behind a link, print the table, and return the figures."""
     need = measure_need(root)
     capacity = link_capacity(link, need)
-    with serve_behind(link, root) as proxy:
-        fast = stream_epochs(proxy, need, samples_per_s=0.0)
+    with serve_files(root) as server:
+        stream = partial(stream_epochs, server, link, need)
+        fast = stream(samples_per_s=0.0)
         rate = min(capacity, *(epoch["samples_per_s"] for epoch in fast)) / 2
-        paced = stream_epochs(proxy, need, samples_per_s=rate)
-        whole = stream_epochs(proxy, need, samples_per_s=rate, **_WHOLE_EPISODES)
+        paced = stream(samples_per_s=rate)
+        whole = stream(samples_per_s=rate, **_WHOLE_EPISODES)
     at_rate = f"{rate:.0f} samples/s"
     runs = {"full speed": fast, at_rate: paced, f"{at_rate}, whole episodes": whole}
     rows = [
@@ -98,7 +100,6 @@ def measure(root: Path, link: Script) -> Figures:
         "whole episodes: a lane for each episode of the pool, not the default number of lanes"
     )
     return {
-        "machine": machine(),
         "link": link.to_dict(),
         "settings": _OPTIONS,
         "need": need,
@@ -108,13 +109,6 @@ def measure(root: Path, link: Script) -> Figures:
         "paced": paced,
         "paced_whole_episodes": whole,
     }
-
-
-@contextmanager
-def serve_behind(link: Script, root: Path) -> Iterator[Proxy]:
-    """Serve the files of a folder behind a link and yield the proxy."""
-    with serve_files(root) as server, start_proxy(server, link) as proxy:
-        yield proxy
 
 
 def link_capacity(link: Script, need: dict[str, int]) -> float:
@@ -129,25 +123,22 @@ def measure_need(root: Path) -> dict[str, int]:
     the footers of the data files.
     """
     meta = LeRobotDatasetMetadata("bench/remote", root=root)
+    footers = map(pq.read_metadata, root.glob("data/**/*.parquet"))
+    groups = (footer.row_group(n) for footer in footers for n in range(footer.num_row_groups))
+    columns = (group.column(n) for group in groups for n in range(group.num_columns))
     indices = [build_index(LocalSource(path)) for path in root.glob("videos/**/*.mp4")]
     return {
         "frames": meta.total_frames,
         "episodes": meta.total_episodes,
         "cameras": len(meta.video_keys),
         "video_bytes": sum(int(index.sizes.sum(dtype=np.int64)) for index in indices),
-        "row_bytes": sum(map(_row_group_bytes, root.glob("data/**/*.parquet"))),
+        "row_bytes": sum(column.total_compressed_size for column in columns),
     }
 
 
-def _row_group_bytes(path: Path) -> int:
-    footer = pq.read_metadata(path)
-    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    columns = [group.column(c) for group in groups for c in range(group.num_columns)]
-    return sum(column.total_compressed_size for column in columns)
-
-
 def stream_epochs(
-    proxy: Proxy,
+    server: str,
+    link: Script,
     need: dict[str, int],
     *,
     samples_per_s: float,
@@ -156,49 +147,44 @@ def stream_epochs(
 ) -> list[Figures]:
     """Stream epochs in a process of its own, with an empty cache; return the figures of each."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
-        items = iterate_process(
+        opened, *measured = run_process(
             measure_epochs,
             # A cache of its own: files kept by earlier runs, such as video indices, must not help.
             environment={"ROBOSTREAM_CACHE": folder},
-            root=proxy.url,
-            cache_dir=f"{folder}/cache",
-            options=_OPTIONS | options,
+            server=server,
+            link=link,
+            options={"cache_dir": f"{folder}/cache", **_OPTIONS, **options},
             samples_per_s=samples_per_s,
             epochs=epochs,
         )
-        seen = len(proxy.journal())
-        opened: Figures = {}
-        measured = []
-        for figures in items:
-            exchanges = proxy.journal(seen)
-            seen += len(exchanges)
-            if opened:
-                measured.append(_add_ratios({**opened, **figures, **sum_traffic(exchanges)}, need))
-            else:
-                opened = figures | {"opening_requests": len(exchanges)}
-    return measured
+    return [_add_ratios(opened | epoch, need) for epoch in measured]
 
 
 def measure_epochs(
-    root: str, cache_dir: str, options: dict[str, Any], samples_per_s: float, epochs: int
-) -> Iterator[Figures]:
-    """Stream the epochs in this process; yield figures after opening and after each epoch."""
+    server: str, link: Script, options: dict[str, Any], samples_per_s: float, epochs: int
+) -> list[Figures]:
+    """Stream the epochs in this process; return figures after opening and after each epoch."""
     import torch
 
     torch.set_num_threads(1)
-    begin = time.perf_counter()
-    stream = StreamingLeRobotDataset(
-        "bench/remote", root=root, return_uint8=True, cache_dir=cache_dir, **options
-    )
-    opened = {"cuts": count_cuts(stream.plan(0)), "lanes": stream.lanes}
-    opened_s = time.perf_counter() - begin
-    yield opened
-    begin = time.perf_counter() - opened_s
-    loader = StreamingDataLoader(stream, _BATCH_SIZE)
-    for _ in range(epochs):
-        yield _epoch_figures(loader, begin, samples_per_s)
+    with start_proxy(server, link) as proxy:
         begin = time.perf_counter()
-    loader.close()
+        stream = StreamingLeRobotDataset(
+            "bench/remote", root=proxy.url, return_uint8=True, **options
+        )
+        opened = {"cuts": count_cuts(stream.plan(0)), "lanes": stream.lanes}
+        opened_s = time.perf_counter() - begin
+        seen = len(proxy.journal())
+        found = [opened | {"opening_requests": seen}]
+        begin = time.perf_counter() - opened_s
+        with closing(StreamingDataLoader(stream, _BATCH_SIZE)) as loader:
+            for _ in range(epochs):
+                figures = _epoch_figures(loader, begin, samples_per_s)
+                exchanges = proxy.journal(seen)
+                seen += len(exchanges)
+                found.append(figures | sum_traffic(exchanges))
+                begin = time.perf_counter()
+    return found
 
 
 def _epoch_figures(loader: StreamingDataLoader, begin: float, samples_per_s: float) -> Figures:
@@ -240,14 +226,12 @@ def sum_traffic(exchanges: Iterable[Exchange]) -> dict[str, int]:
     requests, sent = Counter[str](), Counter[str]()
     for exchange in exchanges:
         folder = exchange.path.strip("/").split("/")[0]
-        kind = folder if folder in ("videos", "data") else "meta"
+        kind = {"videos": "video", "data": "row"}.get(folder, "meta")
         requests[kind] += 1
         sent[kind] += exchange.sent_bytes
     return {
-        "video_requests": requests["videos"],
-        "row_requests": requests["data"],
-        "meta_requests": requests["meta"],
-        "fetched_bytes": sent["videos"] + sent["data"],
+        **{f"{kind}_requests": requests[kind] for kind in ("video", "row", "meta")},
+        "fetched_bytes": sent["video"] + sent["row"],
         "meta_bytes": sent["meta"],
     }
 

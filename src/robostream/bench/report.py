@@ -19,8 +19,8 @@ from typing import Any
 
 from robostream.bench import charts
 from robostream.bench.charts import Rows
-from robostream.bench.results import Figures, csv_text, medians, read_figures
-from robostream.bench.stream_settings import OUT_DIR
+from robostream.bench.results import Figures, csv_text, describe_cores, medians, read_figures
+from robostream.bench.stream import OUT_DIR
 from robostream.bench.tables import Table, format_cell
 from robostream.errors import MissingExtraError, RobostreamError
 from robostream.storage import write_bytes_atomic
@@ -85,58 +85,15 @@ def write_report(folder: Path, *, title: str) -> int:
         # Results of earlier versions have no such line.
         if limit := row["typical"].get("limited_by"):
             print(f"{row['label']}: limited by {limit}")
-    _write(folder / "summary.csv", csv_text([dict(zip(header, row, strict=True)) for row in cells]))
+    files = {"summary.csv": csv_text([dict(zip(header, row, strict=True)) for row in cells])}
     try:
-        _write(folder / "report.html", report_html(rows, failures, title=title))
+        files["report.html"] = report_html(rows, failures, title=title)
     except MissingExtraError as error:
         print(f"report.html is not written: {error}", file=sys.stderr)
+    for name, text in files.items():
+        write_bytes_atomic(folder / name, text.encode())
+        print(f"written to {folder / name}")
     return 1 if failures else 0
-
-
-def _write(path: Path, text: str) -> None:
-    write_bytes_atomic(path, text.encode())
-    print(f"written to {path}")
-
-
-def group_rows(runs: Rows) -> list[Figures]:
-    """Return a row for each setting, by mode, source and workers. Pure.
-
-    A row has the medians of its runs, and besides:
-        runs: All of them.
-        typical: The run whose throughput is closest to the median.
-        over_floor: Images/s over those of the floor; None without a floor.
-        hit_rate: The hit rate of open video files; None if no file was opened.
-        num_nodes: The number of machines it was measured on.
-    """
-    groups: dict[tuple[Any, ...], list[Figures]] = defaultdict(list)
-    for run in runs:
-        groups[tuple(run.get(name) for name in _SETTINGS)].append(run)
-    rows = [_summarize(group) for group in groups.values()]
-    return sorted(rows, key=lambda r: (r["mode"] != "single", r["source"], int(r["num_workers"])))
-
-
-def _summarize(runs: Rows) -> Figures:
-    middle = medians(runs)
-    floors = [run for run in runs if run.get("floor_images_per_s")]
-    rates = [run["video_decoder_cache"]["hit_rate"] for run in runs]
-    workers = f"{runs[0]['num_workers']} worker{'' if runs[0]['num_workers'] == 1 else 's'}"
-    return {
-        **runs[0],
-        **middle,
-        **{name: runs[0].get(name) for name in _SETTINGS},
-        "runs": runs,
-        "typical": min(runs, key=lambda run: abs(run["images_per_s"] - middle["images_per_s"])),
-        "workers": workers,
-        "label": f"{runs[0]['source']} · {runs[0]['mode']} · {workers}",
-        "over_floor": _median([run["images_per_s"] / run["floor_images_per_s"] for run in floors]),
-        "hit_rate": _median([rate for rate in rates if rate is not None]),
-        "num_runs": len(runs),
-        "num_nodes": len({run["node"]["hostname"] for run in runs if "node" in run} or {""}),
-    }
-
-
-def _median(values: list[float]) -> float | None:
-    return median(values) if values else None
 
 
 def collect(folder: Path) -> tuple[list[Figures], dict[str, str]]:
@@ -165,71 +122,104 @@ def collect(folder: Path) -> tuple[list[Figures], dict[str, str]]:
     return runs, failures
 
 
+def group_rows(runs: Rows) -> list[Figures]:
+    """Return a row for each setting, by mode, source and workers. Pure.
+
+    A row has the medians of its runs, and besides:
+        runs: All of them.
+        typical: The run whose throughput is closest to the median.
+        over_floor: Images/s over those of the floor; None without a floor.
+        hit_rate: The hit rate of open video files; None if no file was opened.
+        num_nodes: The number of machines it was measured on.
+    """
+    groups: dict[tuple[Any, ...], list[Figures]] = defaultdict(list)
+    for run in runs:
+        groups[tuple(run.get(name) for name in _SETTINGS)].append(run)
+    rows = [_summarize(group) for group in groups.values()]
+    return sorted(rows, key=lambda r: (r["mode"] != "single", r["source"], int(r["num_workers"])))
+
+
+def _summarize(runs: Rows) -> Figures:
+    middle = medians(runs)
+    floors = [run for run in runs if run.get("floor_images_per_s")]
+    over = [run["images_per_s"] / run["floor_images_per_s"] for run in floors]
+    hits = [run["video_decoder_cache"]["hit_rate"] for run in runs]
+    hits = [rate for rate in hits if rate is not None]
+    workers = f"{runs[0]['num_workers']} worker{'' if runs[0]['num_workers'] == 1 else 's'}"
+    return {
+        **runs[0],
+        **middle,
+        **{name: runs[0].get(name) for name in _SETTINGS},
+        "runs": runs,
+        "typical": min(runs, key=lambda run: abs(run["images_per_s"] - middle["images_per_s"])),
+        "workers": workers,
+        "label": f"{runs[0]['source']} · {runs[0]['mode']} · {workers}",
+        "over_floor": median(over) if over else None,
+        "hit_rate": median(hits) if hits else None,
+        "num_runs": len(runs),
+        "num_nodes": len({run["node"]["hostname"] for run in runs if "node" in run} or {""}),
+    }
+
+
 def report_html(rows: Rows, failures: Mapping[str, str], *, title: str) -> str:
     """Return the page of all rows. Needs matplotlib."""
-    parts = [f"<h1>{escape(title)}</h1>{_about(rows)}", _failures(failures), _tiles(rows)]
+    parts = [f"<h1>{escape(title)}</h1><p>{escape(_about(rows))}</p>"]
+    if failures:
+        listed = "".join(f"<li><b>{escape(n)}</b>: {escape(r)}</li>" for n, r in failures.items())
+        failed = f"<h2>{len(failures)} failed</h2><ul>{listed}</ul>"
+        parts.append(f'<section class="failed">{failed}</section>')
+    parts.append(f'<div class="tiles">{_by_mode(_tiles, rows)}</div>')
     parts += [section_html(name, lead, make(rows)) for name, (lead, make) in _SECTIONS.items()]
-    parts.append(_definitions(rows))
-    style = read_style("robostream.bench", "report.css")
-    return page_html(title, "\n".join(filter(None, parts)), style)
+    shuffle = ", ".join(f"{name} {value}" for name, value in rows[0]["shuffle"].items())
+    entries = rows[0].get("definitions", {}).items()
+    listed = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in entries)
+    lead = f"Shuffle of the first row: {shuffle}."
+    parts.append(section_html("What the figures mean", lead, f"<dl>{listed}</dl>"))
+    return page_html(title, "\n".join(parts), read_style("robostream.bench", "report.css"))
 
 
 def _about(rows: Rows) -> str:
     machine = rows[0]["machine"]
     versions = machine["versions"]
-    text = (
+    return (
         f"{sum(row['num_runs'] for row in rows)} runs of {len(rows)} settings on "
-        f"{machine['cpus']} cores of {machine['cpu']}, {machine['memory_bytes'] / 2**30:.0f} GiB "
+        f"{describe_cores(rows[0])}, {machine['memory_bytes'] / 2**30:.0f} GiB "
         f"of memory. robostream {versions['robostream']} "
         f"({machine['git_commit'] or 'no commit known'}), torch {versions['torch']}, "
         f"PyAV {versions['av']}, Python {machine['python']}. "
         "Every figure is the median of its runs."
     )
-    return f"<p>{escape(text)}</p>"
 
 
-def _failures(failures: Mapping[str, str]) -> str:
-    if not failures:
-        return ""
-    listed = "".join(
-        f"<li><b>{escape(name)}</b>: {escape(reason)}</li>" for name, reason in failures.items()
+def _by_mode(make: Callable[[str, Rows], str], rows: Rows) -> str:
+    """Return what `make` returns of each mode and its rows."""
+    groups = {mode: [row for row in rows if row["mode"] == mode] for mode in _MODES}
+    return "".join(make(mode, found) for mode, found in groups.items() if found)
+
+
+def _tiles(mode: str, rows: Rows) -> str:
+    """Return the best rates of a mode."""
+    best = max(rows, key=lambda row: float(row["frames_per_s_node"]))
+    where, over = f"{best['source']}, {best['workers']}", best["over_floor"]
+    beside = where if over is None else f"{where}, {over:.2f} times raw decode speed"
+    tiles = (("samples/s", "frames_per_s_node", where), ("images/s", "images_per_s", beside))
+    return "".join(
+        tile_html(f"{mode}, best", f"{best[name]:,.0f}", unit, more, kind=mode)
+        for unit, name, more in tiles
     )
-    return f'<section class="failed"><h2>{len(failures)} failed</h2><ul>{listed}</ul></section>'
 
 
-def _tiles(rows: Rows) -> str:
-    """Return the best rates of each mode."""
-    tiles = []
-    for mode, found in _by_mode(rows):
-        best = max(found, key=lambda row: float(row["frames_per_s_node"]))
-        where = f"{best['source']}, {best['workers']}"
-        over = best["over_floor"]
-        beside_floor = where if over is None else f"{where}, {over:.2f} times raw decode speed"
-        tiles += [
-            tile_html(f"{mode}, best", f"{value:,.0f}", unit, more, kind=mode)
-            for value, unit, more in (
-                (best["frames_per_s_node"], "samples/s", where),
-                (best["images_per_s"], "images/s", beside_floor),
-            )
-        ]
-    return f'<div class="tiles">{"".join(tiles)}</div>'
-
-
-def _by_mode(rows: Rows) -> list[tuple[str, Rows]]:
-    groups = [(mode, [row for row in rows if row["mode"] == mode]) for mode in _MODES]
-    return [(mode, found) for mode, found in groups if found]
-
-
-def _svg(name: str, draw: Callable[[Any], None], kind: str, height: int, salt: object) -> str:
-    """Return a chart as an element of the page."""
-    svg = charts.inline_svg(draw, width=_WIDTHS[kind], height=height, salt=f"{name} {kind} {salt}")
+def _svg(name: str, draw: Callable[[Any], None], kind: str, height: int, number: int = 0) -> str:
+    """Return a chart, one pair of axes that `draw` fills, as an element of the page."""
+    salt, width = f"{name} {kind} {number}", _WIDTHS[kind]
+    svg = charts.inline_svg(lambda f: draw(f.subplots()), width=width, height=height, salt=salt)
     return f'<div class="{kind}" role="img" aria-label="{escape(name)}">{svg}</div>'
 
 
 def _chart(name: str, draw: Callable[[Rows, Any], None], rows: Rows) -> str:
     """Return a chart with a line for each row, drawn by `draw(rows, axes)`, for both widths."""
     height = len(rows) * charts.ROW_PX + 50
-    return "".join(_svg(name, partial(draw, rows), kind, height, "") for kind in ("wide", "narrow"))
+    return "".join(_svg(name, partial(draw, rows), kind, height) for kind in ("wide", "narrow"))
 
 
 def _panels(name: str, unit: str, draw: Callable[[Figures, Any], None], rows: Rows) -> str:
@@ -247,19 +237,14 @@ def _panels(name: str, unit: str, draw: Callable[[Figures, Any], None], rows: Ro
     return f'<div class="panels">{panels}</div>'
 
 
-def _throughput(rows: Rows) -> str:
-    return "".join(
-        f"<h3>{mode}: {_MODES[mode]}</h3>"
-        + _chart(f"throughput, {mode}", charts.draw_throughput, found)
-        for mode, found in _by_mode(rows)
-    )
+def _throughput(mode: str, rows: Rows) -> str:
+    chart = _chart(f"throughput, {mode}", charts.draw_throughput, rows)
+    return f"<h3>{mode}: {_MODES[mode]}</h3>{chart}"
 
 
-def _start(rows: Rows) -> str:
-    return "".join(
-        f"<h3>{mode}</h3>" + _panels(f"start-up, {mode}", "samples/s", charts.draw_start, found)
-        for mode, found in _by_mode(rows)
-    )
+def _start(mode: str, rows: Rows) -> str:
+    panels = _panels(f"start-up, {mode}", "samples/s", charts.draw_start, rows)
+    return f"<h3>{mode}</h3>{panels}"
 
 
 def _memory(rows: Rows) -> str:
@@ -276,29 +261,18 @@ def _table(rows: Rows) -> str:
     return table_html(header, texts, names=("source", "mode", "decode"))
 
 
-def _definitions(rows: Rows) -> str:
-    entries = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
-        for name, text in rows[0].get("definitions", {}).items()
-    )
-    shuffle = ", ".join(f"{name} {value}" for name, value in rows[0]["shuffle"].items())
-    return section_html(
-        "What the figures mean", f"Shuffle of the first row: {shuffle}.", f"<dl>{entries}</dl>"
-    )
-
-
 # By title, the paragraph that begins a section, and what it shows of the rows.
 _SECTIONS: dict[str, tuple[str, Callable[[Rows], str]]] = {
     "Throughput": (
         "Images per second after the warm-up, and times (x) raw decode speed. "
         "The line is raw decode speed: PyAV alone decodes the same files, in as many processes.",
-        _throughput,
+        partial(_by_mode, _throughput),
     ),
     "Start-up": (
         "Samples per second in each 2 s since the first batch was requested, nothing left out; "
         "the lowest is that of the first 20 s, and a shorter run says so. Dashed: the rate after "
         "the warm-up. Each chart has a scale of its own.",
-        _start,
+        partial(_by_mode, _start),
     ),
     "Waiting for a batch": (
         "From the request of a batch to its arrival: median, 95th and 99th percentile (also "

@@ -129,6 +129,11 @@ def machine() -> dict[str, object]:
     }
 
 
+def describe_cores(figures: Figures) -> str:
+    """Return the cores of the machine that figures were measured on, as text. Pure."""
+    return f"{figures['machine']['cpus']} cores of {figures['machine']['cpu']}"
+
+
 def git_commit() -> str | None:
     """Return the commit of the sources, with "-dirty" if files differ; None outside git.
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -28,14 +26,14 @@ from robostream.bench.case import merge_row_groups
 from robostream.bench.measure import consume, run_rounds
 from robostream.bench.meta import locate_episodes, write_episodes, write_info
 from robostream.bench.processes import run_process
-from robostream.bench.results import Figures, machine, ratios
+from robostream.bench.results import Figures, ratios
 from robostream.bench.tables import Table
 from robostream.byte_sizes import format_bytes
 from robostream.meta import DEFAULT_FEATURES
 from robostream.write import create_writer
 
 if TYPE_CHECKING:
-    from robostream.loader import StreamingDataLoader
+    pass
 
 _NUMBERS = 128  # of a state and of an action, random: a row takes about 1 KB
 _EPISODE_FRAMES = 300
@@ -62,7 +60,7 @@ def run(quick: bool) -> Figures:
         rates = run_rounds(runs, rounds=1 if quick else 3)
     rows = [(name, *map(median, zip(*found, strict=True))) for name, found in rates.items()]
     print(Table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows).text())
-    return {"rates": rates, "machine": machine()}
+    return {"rates": rates}
 
 
 def make_folders(folder: Path, *, files: int) -> None:
@@ -116,12 +114,26 @@ def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
     """
     from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset  # imports torch
 
+    states: dict[float, dict[str, object]] = {}
+
+    def resume(share: float) -> float:
+        loader = StreamingDataLoader(stream, _RESUME_BATCH)
+        if share not in states:  # in the first round, which warms up
+            batches = int(share * len(loader))
+            loader.load_state_dict({"batches_consumed": batches, "batch_size": _RESUME_BATCH})
+            states[share] = loader.state_dict()
+        begin = time.perf_counter()
+        loader.load_state_dict(states[share])
+        iterator = iter(loader)
+        next(iterator)
+        seconds = time.perf_counter() - begin
+        del iterator  # closes it
+        return seconds
+
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         write_rows_only(Path(folder), frames)
         stream = StreamingLeRobotDataset("bench/resume", root=folder, rank=0, world_size=1)
-        open_loader = partial(StreamingDataLoader, stream, _RESUME_BATCH)
-        states = {share: _state_at(open_loader(), share) for share in _RESUME_SHARES}
-        runs = {share: partial(_resume_once, open_loader, state) for share, state in states.items()}
+        runs = {share: partial(resume, share) for share in _RESUME_SHARES}
         found = run_rounds(runs, rounds + 1)
     seconds = {share: values[1:] for share, values in found.items()}  # the first warms up
     base = seconds[_RESUME_SHARES[0]]
@@ -132,45 +144,24 @@ def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
     return {f"{share:.0%}": median(s) for share, s in seconds.items()}
 
 
-def _state_at(loader: StreamingDataLoader, share: float) -> dict[str, object]:
-    batches = int(share * len(loader))
-    loader.load_state_dict({"batches_consumed": batches, "batch_size": _RESUME_BATCH})
-    return loader.state_dict()
-
-
-def _resume_once(open_loader: Callable[[], StreamingDataLoader], state: dict[str, object]) -> float:
-    loader = open_loader()
-    begin = time.perf_counter()
-    loader.load_state_dict(state)
-    iterator = iter(loader)
-    next(iterator)
-    seconds = time.perf_counter() - begin
-    del iterator  # closes it
-    return seconds
-
-
 def write_rows_only(root: Path, frames: int) -> None:
     """Write a dataset of equally long episodes with the default columns and no cameras."""
     lengths = np.full(frames // _EPISODE_FRAMES, _EPISODE_FRAMES)
     write_info(root, lengths, features=dict(DEFAULT_FEATURES), tasks=["wait"])
     table = pa.table(locate_episodes(lengths, (), episodes_per_file=_EPISODES_PER_FILE))
     write_episodes(root, table, 0, rows_per_group=len(lengths))
+    frame = np.tile(np.arange(_EPISODE_FRAMES), _EPISODES_PER_FILE)
     for file, first in enumerate(range(0, len(lengths), _EPISODES_PER_FILE)):
         path = root / config.DATA_PATH.format(chunk_index=0, file_index=file)
         path.parent.mkdir(parents=True, exist_ok=True)
         episodes = np.arange(first, min(first + _EPISODES_PER_FILE, len(lengths)))
-        pq.write_table(_default_rows(episodes), path, row_group_size=_EPISODE_FRAMES)
-
-
-def _default_rows(episodes: npt.NDArray[np.int64]) -> pa.Table:
-    episode = np.repeat(episodes, _EPISODE_FRAMES)
-    frame = np.tile(np.arange(_EPISODE_FRAMES), len(episodes))
-    return pa.table(
-        {
-            "timestamp": (frame / 30).astype(np.float32),
-            "frame_index": frame,
+        episode = np.repeat(episodes, _EPISODE_FRAMES)
+        own = frame[: len(episode)]
+        columns = {
+            "timestamp": (own / 30).astype(np.float32),
+            "frame_index": own,
             "episode_index": episode,
-            "index": episode * _EPISODE_FRAMES + frame,
-            "task_index": np.zeros_like(frame),
+            "index": episode * _EPISODE_FRAMES + own,
+            "task_index": np.zeros_like(own),
         }
-    )
+        pq.write_table(pa.table(columns), path, row_group_size=_EPISODE_FRAMES)

@@ -1,36 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """`bench stream`: dataloading at one setting, from a folder, the Hub or a bucket.
 
-File names and JSON fields are those of LeRobot's benchmark_streaming.py, and a few more.
+Flags, file names and JSON fields are those of LeRobot's benchmark_streaming.py, and a few more.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import socket
 import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 from statistics import mean
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
+from robostream import config
+from robostream.bench.case import SARM_S
 from robostream.bench.floor import decode_floor
 from robostream.bench.measure import Batch, consume, latency_figures, limit_time
-from robostream.bench.processes import MemoryCurves, sample_memory
+from robostream.bench.processes import sample_memory
 from robostream.bench.results import Figures, ensure_writable, machine, save_run
-from robostream.bench.stream_settings import StreamSettings, settings_of
 from robostream.errors import RobostreamError, SelectionError
-from robostream.loader import (
-    StreamingDataLoader,
-    StreamingLeRobotDataset,
-    frame_budget,
-    local_ranks,
-)
 from robostream.meta import LeRobotDatasetMetadata, image_shape, location_of
-from robostream.storage import TRAFFIC
+from robostream.storage import TRAFFIC, as_location, explicit_root, redact
 from robostream.tools import uniform_distinct
 
+if TYPE_CHECKING:  # the flags are defined without torch
+    import torch
+
+    from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
+
+WARMUP_BATCHES = 5
+OUT_DIR = Path("benchmarks/streaming/results")
+# The flags that LeRobot's script lacks.
+_OWN = ("revision", "frame_cache_bytes", "float32", "at_most_s", "floor_s")
+# The settings that are written beside the figures, and those that are arguments of the dataset.
+_WRITTEN = ["source", "mode", "batch_size", "num_batches", "warmup_batches"]
+_SHARED = ["episode_pool_size", "video_decode_device", "return_uint8"]
+_PASSED = ["root", "revision", "data_files_root", "video_decoder_cache_size", "frame_cache_bytes"]
 DEFINITIONS = {
     "frame": "one sample: one time step of an episode with all its cameras and windows",
     "image": "one frame of one camera; a sample of mode sarm has 8 of each camera",
@@ -59,10 +72,111 @@ DEFINITIONS = {
 }
 _TOLERANCE_S = 1e-3  # as in LeRobot's script
 _WORK = ("fetch", "decode", "convert", "copy")
-_MOST_POINTS = 240
-# Settings that are arguments of the dataset.
-_PASSED = ["root", "revision", "data_files_root", "episode_pool_size", "video_decoder_cache_size"]
-_PASSED += ["video_decode_device", "frame_cache_bytes", "return_uint8"]
+_ORDER = ("seed", "shuffle", "episode_pool_size", "lanes")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"want 0 or more, got {text}")
+    return number
+
+
+def _count_or_auto(text: str) -> int | None:
+    return None if text == "auto" else _count(text)
+
+
+def _flag(default: Any, help: str, type: Any = str, choices: Sequence[str] | None = None) -> Any:
+    """Return a field that a flag of the same name sets."""
+    return field(default=default, metadata={"help": help, "type": type, "choices": choices})
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """One setting to measure; the defaults are those of LeRobot's script.
+
+    None leaves a setting to the loader.
+    """
+
+    repo_id: str
+    root: str | None = _flag(None, "its folder or URL")
+    data_files_root: str | None = _flag(None, "the location of data/ and videos/, if elsewhere")
+    mode: str = _flag(
+        "single",
+        "one frame of all cameras, or 8 steps 1 s apart of every camera and the action",
+        choices=("single", "sarm"),
+    )
+    source: str = "hub"
+    batch_size: int = _flag(64, "samples per batch", _count)
+    num_workers: int | None = _flag(
+        8, 'worker processes, or "auto" for the loader\'s default', _count_or_auto
+    )
+    prefetch_factor: int | None = _flag(2, 'batches built ahead, or "auto"', _count_or_auto)
+    video_decoder_cache_size: int | None = _flag(None, "video files kept open", _count)
+    episode_pool_size: int = _flag(config.EPISODE_POOL_SIZE, "episodes mixed at a time", _count)
+    video_decode_device: str = _flag("cpu", "the device that decodes videos", str, ("cpu", "cuda"))
+    num_batches: int = _flag(200, "batches to measure", _count)
+    warmup_batches: int = _flag(WARMUP_BATCHES, "batches before them", _count)
+    device: str = _flag("auto", "the device that batches are moved to; auto: cuda if there is one")
+    revision: str | None = _flag(None, "branch, tag or commit on the Hub")
+    frame_cache_bytes: int | str = _flag("auto", 'memory for decoded frames, such as "2GiB"')
+    return_uint8: bool = True
+    at_most_s: float = _flag(0.0, "stop after this many seconds; 0: no limit", float)
+    floor_s: float = _flag(
+        5.0,
+        "seconds to measure the decode floor of a local dataset afterwards, in as many processes "
+        "as workers; 0 skips it",
+        float,
+    )
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.source):
+            raise SelectionError(
+                "want a source label of letters, digits, '-', '_' and '.', because it goes into "
+                f"file names, got {self.source!r}"
+            )
+
+    def figures(self) -> Figures:
+        """Return the settings that are written beside the figures, without secrets of addresses."""
+        return {
+            "repo_id": redact(self.repo_id),
+            "root": self.root and redact(self.root),
+            "data_files_root": self.data_files_root and redact(self.data_files_root),
+            **{name: getattr(self, name) for name in _WRITTEN + _SHARED},
+        }
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add all flags; each may be written with "_", as LeRobot does, or with "-"."""
+    theirs = parser.add_argument_group("as in LeRobot's benchmark_streaming.py")
+    ours = parser.add_argument_group("robostream's own")
+
+    def add(name: str, help: str, **options: Any) -> None:
+        names = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+        if options.get("default") is not None:
+            help = f"{help} (%(default)s)"
+        (ours if name in _OWN else theirs).add_argument(*names, dest=name, help=help, **options)
+
+    add("repo_id", "the dataset; with --root only a name", required=True)
+    for each in fields(StreamSettings):
+        if each.metadata:
+            add(each.name, default=each.default, **each.metadata)
+    add("source", "a label for the location of the data (local for a folder, else hub)")
+    add("buffer_size", "ignored: there is no buffer of samples", type=int)
+    add("max_num_shards", "ignored: there are no shards", type=int, default=16)
+    add("float32", "images as float32 instead of uint8", action="store_true")
+    add("out_dir", "folder of results", type=Path, default=OUT_DIR)
+
+
+def settings_of(args: argparse.Namespace) -> StreamSettings:
+    """Return the settings that the flags give."""
+    names = [each.name for each in fields(StreamSettings)]
+    values: Figures = {name: getattr(args, name, None) for name in names}
+    values["return_uint8"] = not args.float32
+    if args.source is None:
+        place = args.data_files_root or args.root or explicit_root(args.repo_id)
+        values["source"] = "hub" if place is None or as_location(place).is_remote else "local"
+    return StreamSettings(**values)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,6 +191,8 @@ def run(args: argparse.Namespace) -> int:
 
 def measure_stream(settings: StreamSettings) -> tuple[str, Figures]:
     """Return the name of a result and its figures. Blocks until the measurement is done."""
+    from robostream.loader import StreamingDataLoader
+
     device = _device(settings)
     begin = time.perf_counter()
     with sample_memory() as memory:
@@ -90,35 +206,38 @@ def measure_stream(settings: StreamSettings) -> tuple[str, Figures]:
             pin_memory=device.type == "cuda" and settings.video_decode_device == "cpu",
         )
         opened_s = time.perf_counter() - begin
-        try:
+        with closing(loader):
             figures = _consume(loader, stream.meta, settings, device)
-        finally:
-            loader.close()
     wallclock_s = time.perf_counter() - begin
-    floor = _floor(stream.meta, max(loader.num_workers, 1), settings.floor_s)
-    name = settings.result_name(workers=loader.num_workers, prefetch=loader.prefetch_factor or 0)
-    if stream.world_size > 1:
-        name = f"{name}_r{stream.rank}of{stream.world_size}"
+    workers = loader.num_workers
+    rank = f"_r{stream.rank}of{stream.world_size}" if stream.world_size > 1 else ""
+    # LeRobot's script names its results so.
+    name = (
+        f"{settings.source}_{settings.mode}_bs{settings.batch_size}_w{workers}"
+        f"_pf{loader.prefetch_factor or 0}_ep{settings.episode_pool_size}"
+        f"_{settings.video_decode_device}{rank}"
+    )
     return name, {
         **settings.figures(),
         **_loader_figures(loader, stream),
         "device": device.type,
         **figures,
-        "floor_images_per_s": floor,
+        "floor_images_per_s": _floor(stream.meta, max(workers, 1), settings.floor_s),
         "open_s": opened_s,
         "wallclock_s": wallclock_s,
-        **_memory_figures(memory),
+        **memory.figures(),
         "machine": machine(),
         "definitions": DEFINITIONS,
     }
 
 
 def _device(settings: StreamSettings) -> torch.device:
-    wanted = settings.device
-    if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(wanted)
-    if "cuda" in (device.type, settings.video_decode_device) and not torch.cuda.is_available():
+    import torch
+
+    has_gpu = torch.cuda.is_available()
+    usual = "cuda" if has_gpu else "cpu"
+    device = torch.device(usual if settings.device == "auto" else settings.device)
+    if "cuda" in (device.type, settings.video_decode_device) and not has_gpu:
         raise SelectionError(
             f"--device {settings.device} --video_decode_device {settings.video_decode_device}: "
             "want a CUDA GPU, found none that torch can use. Use a machine with a GPU and a CUDA "
@@ -128,11 +247,13 @@ def _device(settings: StreamSettings) -> torch.device:
 
 
 def _open_dataset(settings: StreamSettings) -> StreamingLeRobotDataset:
+    from robostream.loader import StreamingLeRobotDataset
+
     windows = None
     if settings.mode != "single":
         meta = LeRobotDatasetMetadata(settings.repo_id, settings.root, settings.revision)
-        windows = settings.windows(meta.camera_keys)
-    options = {name: getattr(settings, name) for name in _PASSED}
+        windows = {key: list(SARM_S) for key in (*meta.camera_keys, "action")}
+    options = {name: getattr(settings, name) for name in _PASSED + _SHARED}
     return StreamingLeRobotDataset(
         settings.repo_id, delta_timestamps=windows, tolerance_s=_TOLERANCE_S, **options
     )
@@ -150,11 +271,7 @@ def _consume(
 
     def on_batch(batch: Batch) -> None:
         nonlocal before
-        for value in batch.values():  # as a trainer does
-            if isinstance(value, torch.Tensor):
-                value.to(device, non_blocking=True)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        _move(batch, device)
         distinct.append(len(np.unique(np.asarray(batch["episode_index"]))))
         if len(distinct) == settings.warmup_batches:
             before = loader.stats()
@@ -173,8 +290,7 @@ def _consume(
         )
     uniform = uniform_distinct(meta.episodes["length"], settings.batch_size)
     rates = latency_figures(times, settings.batch_size)
-    images = settings.images_per_sample(len(meta.camera_keys))
-    worker_s = max(loader.num_workers, 1) * rates["steady_time_s"]
+    images = len(meta.camera_keys) * (1 if settings.mode == "single" else len(SARM_S))
     return {
         "episodes_per_batch_mean": mean(distinct),
         "episodes_per_batch_uniform": uniform,
@@ -183,12 +299,24 @@ def _consume(
         "frames_per_s_node": rates["samples_per_s"],
         "images_per_sample": images,
         "images_per_s": rates["samples_per_s"] * images,
-        **_work_figures(before, loader.stats(), worker_s),
+        **_work_figures(before, loader, rates["steady_time_s"]),
     }
 
 
-def _work_figures(before: Figures, after: Figures, worker_s: float) -> Figures:
+def _move(batch: Batch, device: torch.device) -> None:
+    """Copy a batch to a device, as a trainer does."""
+    import torch
+
+    for value in batch.values():
+        if isinstance(value, torch.Tensor):
+            value.to(device, non_blocking=True)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _work_figures(before: Figures, loader: StreamingDataLoader, seconds: float) -> Figures:
     """Return what the workers did since the warm-up and how they spent their time."""
+    after, worker_s = loader.stats(), max(loader.num_workers, 1) * seconds
     done = {name: value - before.get(name, 0.0) for name, value in after.items()}
     shares = {f"{kind}_pct_worker_time": 100 * done[f"{kind}_s"] / worker_s for kind in _WORK}
     looked_up = done["file_hits"] + done["file_misses"]
@@ -196,13 +324,10 @@ def _work_figures(before: Figures, after: Figures, worker_s: float) -> Figures:
         **{f"{kind}_s_total": done[f"{kind}_s"] for kind in _WORK},
         **shares,
         "other_pct_worker_time": max(0.0, 100 - sum(shares.values())),
-        "images_decoded": done["images_decoded"],
-        "images_delivered": done["images_delivered"],
+        **{name: done[name] for name in ("images_decoded", "images_delivered")},
         "amplification": done["images_decoded"] / max(done["images_built"], 1),
         "video_decoder_cache": {
-            "hits": done["file_hits"],
-            "misses": done["file_misses"],
-            "evictions": done["file_evictions"],
+            **{name: done[f"file_{name}"] for name in ("hits", "misses", "evictions")},
             "hit_rate": done["file_hits"] / looked_up if looked_up else None,
         },
         "kept_pictures": {"hits": done["picture_hits"], "evictions": done["picture_evictions"]},
@@ -212,24 +337,21 @@ def _work_figures(before: Figures, after: Figures, worker_s: float) -> Figures:
 
 
 def _loader_figures(loader: StreamingDataLoader, stream: StreamingLeRobotDataset) -> Figures:
+    from robostream.loader import frame_budget, local_ranks
+
     meta, frames = stream.meta, frame_budget(loader)
-    shapes = [list(image_shape(meta.features[key])) for key in meta.camera_keys]
+    shapes = (list(image_shape(meta.features[key])) for key in meta.camera_keys)
     ranks = local_ranks(stream.world_size)
     return {
         "num_workers": loader.num_workers,
         "prefetch_factor": loader.prefetch_factor,
         "buffer_size": None,
         "num_cameras": len(meta.camera_keys),
-        "image_shape": shapes[0] if shapes else None,
+        "image_shape": next(shapes, None),
         "fps": stream.fps,
         "frame_cache": {"bytes": frames.nbytes, "reason": frames.reason},
         "limited_by": loader.limited_by(),
-        "shuffle": {
-            "seed": stream.seed,
-            "shuffle": stream.shuffle,
-            "episode_pool_size": stream.episode_pool_size,
-            "lanes": stream.lanes,
-        },
+        "shuffle": {name: getattr(stream, name) for name in _ORDER},
         "dataset": {"episodes": stream.num_episodes, "frames": stream.num_frames},
         "node": {
             "hostname": socket.gethostname(),
@@ -246,27 +368,11 @@ def _floor(meta: LeRobotDatasetMetadata, processes: int, seconds: float) -> floa
 
     A dataset with videos and with images in Parquet is measured by its videos.
     """
-    root = location_of(meta).local_root
+    root, pattern = location_of(meta).local_root, "videos/**/*.mp4"
     if root is None or not seconds or not meta.camera_keys:
         return None
-    pattern = "videos/**/*.mp4" if meta.video_keys else "data/**/*.parquet"
-    files = sorted(map(str, root.glob(pattern)))
+    files = sorted(map(str, root.glob(pattern if meta.video_keys else "data/**/*.parquet")))
     return decode_floor(files, processes, at_most_s=seconds) if files else None
-
-
-def _memory_figures(memory: MemoryCurves) -> Figures:
-    return {
-        "peak_rss_gb": max(size for _, size in memory.rss) / 1e9,
-        "peak_pss_gb": max(size for _, size in memory.pss) / 1e9,
-        "rss_gb_over_time": _thin(memory.rss),
-        "pss_gb_over_time": _thin(memory.pss),
-    }
-
-
-def _thin(points: list[tuple[float, int]]) -> list[list[float]]:
-    """Return a limited number of points of a curve, as [seconds, GB]. Pure."""
-    step = -(-len(points) // _MOST_POINTS)
-    return [[round(at, 1), round(size / 1e9, 3)] for at, size in points[::step]]
 
 
 def describe(figures: Figures) -> str:
@@ -274,8 +380,8 @@ def describe(figures: Figures) -> str:
     floor = figures["floor_images_per_s"]
     over = f", {figures['images_per_s'] / floor:.2f} times raw decode speed" if floor else ""
     waits = ", ".join(f"{figures[f'p{p}_batch_wait_ms']:.1f}" for p in (50, 95, 99))
-    work = ("decode", "fetch", "convert", "other")
-    shares = ", ".join(f"{figures[f'{kind}_pct_worker_time']:.0f} % {kind}" for kind in work)
+    work = {n: figures[f"{n}_pct_worker_time"] for n in ("decode", "fetch", "convert", "other")}
+    shares = ", ".join(f"{share:.0f} % {kind}" for kind, share in work.items())
     return (
         f"{figures['root'] or figures['repo_id']} ({figures['source']}): {figures['mode']}, "
         f"batches of {figures['batch_size']}, {figures['num_workers']} workers, "

@@ -7,7 +7,6 @@ tables and the chart of docs/benchmarks.md are made from the suite's JSON.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import time
@@ -17,14 +16,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from robostream.bench import charts, results
+from robostream.bench import charts, results, run_benchmark
 from robostream.bench.case import SARM_S, BenchCase, BenchData, one_row_group
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.report import write_report
 from robostream.bench.results import Figures
-from robostream.bench.stream import measure_stream
-from robostream.bench.stream_settings import WARMUP_BATCHES, StreamSettings
-from robostream.bench.tables import RESULTS, Column, Publication, Table
+from robostream.bench.stream import WARMUP_BATCHES, StreamSettings, measure_stream
+from robostream.bench.tables import DOCS, RESULTS, Column, Publication, Table
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
 
@@ -96,25 +94,8 @@ _OTHER = ("command", "what", "figure")
 _OTHERS = ("meta", "plan", "shuffle", "node", "decode", "remote")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Measure everything, write the results, and refresh a checkout if one is given."""
-    results.ensure_writable(args.out)
-    if args.repo is not None:
-        charts.require_matplotlib()  # now, not after minutes
-    figures = measure(args.out, args.rounds)
-    results.write_json(args.out / PUBLICATION.results, figures)
-    write_report(args.out / "suite", title="make bench")
-    print(suite_text(figures))
-    print(f"written to {args.out}; {figures['seconds']:.0f} s in all")
-    if args.repo is not None:
-        PUBLICATION.publish(args.repo, figures)
-    return 0
-
-
-def measure(out: Path, rounds: int) -> Figures:
-    """Return the figures of the whole suite."""
-    from robostream.bench import load_benchmark
-
+def run(rounds: int, out: Path) -> Figures:
+    """Measure everything, print the tables, and return the figures; each run is kept in `out`."""
     for data in DATASETS.values():
         data.open()  # before the clock starts
     begin = time.perf_counter()
@@ -123,38 +104,43 @@ def measure(out: Path, rounds: int) -> Figures:
     others = {}
     for name in _OTHERS:
         print(f"\n== {name}", flush=True)
-        others[name] = load_benchmark(name)(quick=True)
-    return {
-        "machine": results.machine(),
+        others[name] = run_benchmark(name, quick=True)
+    figures = {
         "rounds": rounds,
         "seconds": time.perf_counter() - begin,
         "cases": [case_figures(case, found) for case, found in zip(CASES, streamed, strict=True)],
         "first_minute": public_figures(minute),
         **others,
     }
+    write_report(out / "suite", title="make bench")
+    print(f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all")
+    return figures
 
 
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
     """Return the figures of each case in each round; write each run to `out`, too."""
     shutil.rmtree(out, ignore_errors=True)
-    found: list[list[Figures]] = [[] for _ in cases]
-    for number in range(rounds):
-        for case, runs in zip(cases, found, strict=True):
-            figures = _run_case(case, out / f"round-{number}", num_batches=_epoch_batches(case))
-            print(
-                f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
-                f"images/s, floor {figures['floor_images_per_s']:,.0f}",
-                flush=True,
-            )
-            runs.append(figures)
-    return found
+
+    def measure(number: int, case: BenchCase) -> Figures:
+        # Of one epoch; later epochs may find frames cached.
+        info: Figures = json.loads((case.data.open() / "meta" / "info.json").read_text())
+        whole = int(info["total_frames"]) // case.batch_size - WARMUP_BATCHES
+        most = whole if case.mode == "single" else min(whole, _SARM_BATCHES)
+        figures = _run_case(case, out / f"round-{number}", num_batches=most)
+        print(
+            f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
+            f"images/s, floor {figures['floor_images_per_s']:,.0f}",
+            flush=True,
+        )
+        return figures
+
+    found = [[measure(number, case) for case in cases] for number in range(rounds)]
+    return list(map(list, zip(*found, strict=True)))
 
 
 def case_figures(case: BenchCase, runs: Sequence[Figures]) -> Figures:
     """Return the published figures of a case: medians, and the ratio to the floor by round."""
-    over_floor = results.ratios(
-        *([run[f"{n}images_per_s"] for run in runs] for n in ("", "floor_"))
-    )
+    over_floor = [run["images_per_s"] / run["floor_images_per_s"] for run in runs]
     return {
         "name": case.name,
         "data": case.data.title,
@@ -169,13 +155,6 @@ def case_figures(case: BenchCase, runs: Sequence[Figures]) -> Figures:
 def public_figures(figures: Mapping[str, Any]) -> Figures:
     """Return figures without the fields that identify their machine. Pure."""
     return {name: value for name, value in figures.items() if name not in _PRIVATE}
-
-
-def _epoch_batches(case: BenchCase) -> int:
-    """Return the batches of an epoch after the warm-up; later epochs may find frames cached."""
-    info: dict[str, Any] = json.loads((case.data.open() / "meta" / "info.json").read_text())
-    whole = int(info["total_frames"]) // case.batch_size - WARMUP_BATCHES
-    return whole if case.mode == "single" else min(whole, _SARM_BATCHES)
 
 
 def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
@@ -203,17 +182,18 @@ def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
 def _docs_block(repo: Path) -> str:
     """Return the tables of docs/benchmarks.md."""
     figures = PUBLICATION.read(repo)
-    large = results.read_figures(repo / _LARGE) if (repo / _LARGE).exists() else None
-    machine = figures["machine"]
+    others = _other_rows(figures)
+    if (repo / _LARGE).exists():
+        others.append(_large_row(results.read_figures(repo / _LARGE)))
     parts = [
-        f"`make bench` measured this on {machine['cpus']} cores of {machine['cpu']} in "
+        f"`make bench` measured this on {results.describe_cores(figures)} in "
         f"{figures['seconds'] / 60:.0f} minutes (medians of {figures['rounds']} interleaved "
         f"rounds; [JSON](../{RESULTS / PUBLICATION.results})), and measures it on yours.",
         f"![Throughput beside raw decode speed, and the first minute]({_CHART.name})",
         Table.of(figures["cases"], _PUBLISHED).markdown(),
         "single: one frame of each camera; sarm: 8, a second apart. Measured in the first epoch, "
         "when no frame is cached yet, after 5 batches of warm-up.",
-        Table(_OTHER, _other_rows(figures) + (_large_rows(large) if large else [])).markdown(),
+        Table(_OTHER, others).markdown(),
     ]
     return "\n\n".join(parts)
 
@@ -226,58 +206,39 @@ def suite_text(figures: Figures) -> str:
 
 def _other_rows(figures: Figures) -> list[list[str]]:
     meta = max(figures["meta"]["rows"], key=lambda row: int(row["episodes"]))
-    plan = figures["plan"]["results"][-1]
+    plan, remote = figures["plan"]["results"][-1], figures["remote"]
     node = _find(figures["node"], episodes=2_000, cameras=3, ranks=8, workers=16)
     mixed = _find(figures["shuffle"], method="robostream", pool_size=64)
-    decoded = "; ".join(
-        f"{row['videos']}: {row['over_floor']:.2f}"
-        for row in figures["decode"]["results"]
-        if row["read"] == "in order"
-    )
+    in_order = [row for row in figures["decode"]["results"] if row["read"] == "in order"]
+    decoded = "; ".join(f"{row['videos']}: {row['over_floor']:.2f}" for row in in_order)
     loaded = f"{meta['load_s'] + meta['fingerprint_s']:.2f} s, {meta['peak_bytes'] / 1e6:.0f} MB"
     started = f"{plan['start_s']:.2f} s, {plan['peak_rss_mb']:.0f} MB"
+    fetched = ", ".join(f"{epoch['fetched_over_needed']:.3f}" for epoch in remote["fast"])
+    waited = f"{remote['paced'][0]['wait_share']:.1%}"
+    requests = f"{remote['fast'][0]['requests_per_episode_and_camera']:.2f}"
     busy = "share of their time that workers of 8 ranks x 16 are busy (simulated)"
+    read = "map-style reading in order, one thread, times raw decode speed"
     diverse = "distinct episodes per batch of 64 over a uniform shuffle's, pool 64"
+    behind = "behind 20 ms and 200 Mbit/s: first batch; bytes fetched over needed, epochs 1 and 2"
+    needed = f"with {remote['link_over_need']:.1f} times the link that is needed"
     return [
         ["`bench meta`", f"load the metadata of {meta['episodes']:,} episodes", loaded],
         ["`bench plan`", f"start an epoch of {plan['frames']:.1e} frames", started],
         ["", "a seek at 99 % of it over one at 1 %", f"{plan['seek_ratio']:.2f}"],
         ["`bench node`", busy, f"{node['share of time used']:.2f}"],
-        [
-            "`bench decode`",
-            "map-style reading in order, one thread, times raw decode speed",
-            decoded,
-        ],
+        ["`bench decode`", read, decoded],
         ["`bench shuffle`", diverse, f"{mixed['diversity']:.2f}"],
-        *_remote_rows(figures["remote"]),
+        ["`bench remote`", behind, f"{remote['fast'][0]['first_batch_s']:.1f} s; {fetched}"],
+        ["", f"requests per episode and camera; waiting, {needed}", f"{requests}; {waited}"],
     ]
 
 
-def _remote_rows(figures: Figures) -> list[list[str]]:
-    first, second = figures["fast"]
-    paced = figures["paced"][0]
-    return [
-        [
-            "`bench remote`",
-            "behind 20 ms and 200 Mbit/s: first batch; bytes fetched over needed, epochs 1 and 2",
-            f"{first['first_batch_s']:.1f} s; {first['fetched_over_needed']:.3f}, "
-            f"{second['fetched_over_needed']:.3f}",
-        ],
-        [
-            "",
-            f"requests per episode and camera; waiting, with {figures['link_over_need']:.1f} times "
-            "the link that is needed",
-            f"{first['requests_per_episode_and_camera']:.2f}; {paced['wait_share']:.1%}",
-        ],
-    ]
-
-
-def _large_rows(figures: Figures) -> list[list[str]]:
+def _large_row(figures: Figures) -> list[str]:
     workers = max(case["workers"] for case in figures["cases"])
     cases = [case for case in figures["cases"] if case["workers"] == workers]
     ratios = "; ".join(f"{case['case']}: {case['over_floor']:.2f}" for case in cases)
     what = f"on {figures['machine']['cpus']} cores, times raw decode speed ([JSON](../{_LARGE}))"
-    return [[f"`bench loader --workers {workers}`", what, ratios]]
+    return [f"`bench loader --workers {workers}`", what, ratios]
 
 
 def _find(figures: Figures, **wanted: object) -> Figures:
@@ -314,4 +275,4 @@ def _chart(repo: Path) -> bytes:
     return charts.draw_svg(draw, width=860, height=bars_px + curve_px, salt="bench")
 
 
-PUBLICATION = Publication("suite.json", {"bench": _docs_block}, {_CHART: _chart})
+PUBLICATION = Publication("suite.json", {DOCS: {"bench": _docs_block}}, {_CHART: _chart})

@@ -11,6 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from robostream.bench.charts import require_matplotlib
 from robostream.bench.results import Figures, read_figures, write_json
 from robostream.errors import RobostreamError
 from robostream.storage import write_bytes_atomic
@@ -19,7 +20,7 @@ from robostream.storage import write_bytes_atomic
 Column = str | Callable[[Any], object]
 # Columns of text stay at least this wide.
 _LEAST_COLUMN = 8
-RESULTS = Path("benchmarks/results")
+RESULTS, DOCS = Path("benchmarks/results"), Path("docs/benchmarks.md")
 
 
 class Table(NamedTuple):
@@ -108,46 +109,49 @@ def format_cell(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The figures of one benchmark in a checkout, and the document that shows them."""
+    """The figures of one benchmark in a checkout, and the documents that show them."""
 
     results: str  # a file in `benchmarks/results`; may name figures in braces
-    # By the name of its marks in the document, the text between them, made from a checkout.
-    blocks: Mapping[str, Callable[[Path], str]]
+    # By document and the name of its marks there, the text between them, made from a checkout.
+    documents: Mapping[Path, Mapping[str, Callable[[Path], str]]]
     charts: Mapping[Path, Callable[[Path], bytes]] = field(default_factory=dict)
     # By list of rows, the fields that identify a row: new rows replace equal ones, others stay.
     # Without keys, new figures replace all.
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    document: Path = Path("docs/benchmarks.md")
+
+    def prepare(self) -> None:
+        """Raise now, not after a long measurement, if a chart could not be drawn."""
+        if self.charts:
+            require_matplotlib()
 
     def read(self, repo: Path) -> Figures:
         """Return the published figures."""
         return read_figures(repo / RESULTS / self.results)
 
     def publish(self, repo: Path, figures: Figures) -> None:
-        """Write figures to a checkout and refresh the document that shows them."""
+        """Write figures to a checkout and refresh the documents that show them."""
         path = repo / RESULTS / self.results.format(**figures)
         if self.keys and path.exists():
-            figures = self._merge(read_figures(path), figures)
+            known = read_figures(path)
+            merged = known | figures
+            for name, fields in self.keys.items():
+                rows = [*known.get(name, ()), *figures.get(name, ())]
+                merged[name] = list({row_key(row, fields): row for row in rows}.values())
+            figures = merged
         write_json(path, figures)
-        write_bytes_atomic(repo / self.document, self.refreshed(repo).encode())
-        for chart, draw in self.charts.items():
-            write_bytes_atomic(repo / chart, draw(repo))
-        written = [*(repo / each for each in (self.document, *self.charts)), path]
-        print(f"refreshed {', '.join(map(str, written))}")
+        texts = {document: text.encode() for document, text in self.refreshed(repo).items()}
+        texts |= {chart: draw(repo) for chart, draw in self.charts.items()}
+        for document, text in texts.items():
+            write_bytes_atomic(repo / document, text)
+        print(f"refreshed {', '.join(str(repo / each) for each in texts)}, {path}")
 
-    def refreshed(self, repo: Path) -> str:
-        """Return the document with every block made anew from the checkout's JSON files."""
-        text = (repo / self.document).read_text()
-        for mark, make in self.blocks.items():
-            text = replace_block(text, mark, make(repo))
-        return text
-
-    def _merge(self, known: Figures, new: Figures) -> Figures:
-        merged = known | new
-        for name, fields in self.keys.items():
-            rows = [*known.get(name, ()), *new.get(name, ())]
-            merged[name] = list({row_key(row, fields): row for row in rows}.values())
-        return merged
+    def refreshed(self, repo: Path) -> dict[Path, str]:
+        """Return the documents with every block made anew from the checkout's JSON files."""
+        texts = {document: (repo / document).read_text() for document in self.documents}
+        for document, blocks in self.documents.items():
+            for mark, make in blocks.items():
+                texts[document] = replace_block(texts[document], mark, make(repo))
+        return texts
 
 
 def row_key(row: Figures, fields: Sequence[str]) -> str:
@@ -157,8 +161,18 @@ def row_key(row: Figures, fields: Sequence[str]) -> str:
 
 def replace_block(text: str, mark: str, block: str) -> str:
     """Return a document with another block between its marks. Pure."""
+    found = _search_block(text, mark)
+    return f"{text[: found.start(1)]}{block}\n{text[found.start(2) :]}"
+
+
+def find_block(text: str, mark: str) -> str:
+    """Return the block between the marks of a document. Pure."""
+    return _search_block(text, mark)[1].rstrip("\n")
+
+
+def _search_block(text: str, mark: str) -> re.Match[str]:
     begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    found = re.search(f"{begin}.*{end}", text, re.DOTALL)
+    found = re.search(f"{begin}\n(.*?)({end})", text, re.DOTALL)
     if found is None:
         raise RobostreamError(f"want the lines {begin} and {end} in the document, found none")
-    return text[: found.start()] + f"{begin}\n{block}\n{end}" + text[found.end() :]
+    return found

@@ -9,7 +9,7 @@ and at half of the rate that v3.0 reaches.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.bench.case import BenchData, create_once
 from robostream.bench.measure import run_rounds
-from robostream.bench.remote import LINK, link_capacity, measure_need, serve_behind, stream_epochs
-from robostream.bench.results import Figures, machine
-from robostream.bench.tables import Column, Publication, Table
-from robostream.meta import LeRobotDatasetMetadata
-from robostream.testing import Script
+from robostream.bench.remote import LINK, link_capacity, measure_need, stream_epochs
+from robostream.bench.results import Figures, describe_cores
+from robostream.bench.tables import DOCS, Column, Publication, Table
+from robostream.meta import MOMENTS, LeRobotDatasetMetadata
+from robostream.testing import Script, serve_files
 from robostream.tools import SynthSpec
 from robostream.write import VideoPart, frame_rate, split_videos
 
@@ -58,26 +58,34 @@ def run(quick: bool) -> Figures:
 def measure(old: Path, new: Path, link: Script, *, rounds: int) -> Figures:
     """Measure the v2.1 and the v3.0 files of one dataset, print the table, return the figures."""
     need = measure_need(new)
-    files = {"v3.0": _count_files(new), "v2.1": _count_files(old)}
+    roots = {"v3.0": new, "v2.1": old}
+    kinds = ("data/**/*.parquet", "videos/**/*.mp4")
+    files = {v: sum(1 for kind in kinds for _ in root.glob(kind)) for v, root in roots.items()}
     rows: list[Figures] = []
-    rate = 0.0
-    with serve_behind(link, new) as new_proxy, serve_behind(link, old) as old_proxy:
-        for _ in ("full speed", "half speed"):
-            stream = partial(stream_epochs, need=need, samples_per_s=rate, epochs=1)
-            runs = {"v3.0": partial(stream, new_proxy), "v2.1": partial(stream, old_proxy)}
+    with serve_files(new) as new_server, serve_files(old) as old_server:
+        servers = {"v3.0": new_server, "v2.1": old_server}
+        rate = 0.0
+        for consumer in ("full speed", "{:.0f} samples/s"):
+            stream = partial(stream_epochs, link=link, need=need, samples_per_s=rate, epochs=1)
+            runs = {version: partial(stream, server) for version, server in servers.items()}
             for version, found in run_rounds(runs, rounds).items():
                 row = _summarize([epoch for (epoch,) in found], files[version])
-                consumer = f"{rate:.0f} samples/s" if rate else "full speed"
-                rows.append(row | {"version": version, "consumer": consumer})
+                rows.append(row | {"version": version, "consumer": consumer.format(rate)})
             rate = min(link_capacity(link, need), *(row["samples_per_s"] for row in rows)) / 2
+    fast_new, fast_old, paced_new, paced_old = rows
     figures: Figures = {
-        "machine": machine(),
         "link": link.to_dict(),
         "need": need,
         "files": files,
         "rounds": rounds,
         "rows": rows,
-        "v21_over_v30": _ratios(rows),
+        "v21_over_v30": {
+            "first_batch": fast_old["first_batch_s"] / fast_new["first_batch_s"],
+            "samples_per_s": fast_old["samples_per_s"] / fast_new["samples_per_s"],
+            # The time that an epoch takes beyond the consumer's own, as a share of the epoch.
+            "wait_difference": paced_old["wait_share"] - paced_new["wait_share"],
+            "wait": (paced_old["wait_share"] + 1e-3) / (paced_new["wait_share"] + 1e-3),
+        },
     }
     print(f"{Table.of(rows, _COLUMNS).text()}\n{_summary(figures)}", flush=True)
     return figures
@@ -93,22 +101,6 @@ def _summarize(epochs: Sequence[Figures], num_files: int) -> Figures:
     }
 
 
-def _count_files(root: Path) -> int:
-    return sum(1 for kind in ("data/**/*.parquet", "videos/**/*.mp4") for _ in root.glob(kind))
-
-
-def _ratios(rows: Sequence[Figures]) -> dict[str, float]:
-    """Return the ratios of v2.1 to v3.0. Pure."""
-    new, old, paced_new, paced_old = rows
-    return {
-        "first_batch": old["first_batch_s"] / new["first_batch_s"],
-        "samples_per_s": old["samples_per_s"] / new["samples_per_s"],
-        # The time that an epoch takes beyond the consumer's own, as a share of the epoch.
-        "wait_difference": paced_old["wait_share"] - paced_new["wait_share"],
-        "wait": (paced_old["wait_share"] + 1e-3) / (paced_new["wait_share"] + 1e-3),
-    }
-
-
 def _summary(figures: Figures) -> str:
     ratios = figures["v21_over_v30"]
     return (
@@ -119,19 +111,19 @@ def _summary(figures: Figures) -> str:
 
 def _docs_block(repo: Path) -> str:
     figures = PUBLICATION.read(repo)
-    need, files, measured_on = figures["need"], figures["files"], figures["machine"]
+    need, files = figures["need"], figures["files"]
     link = f"{figures['link']['latency_s'] * 1000:.0f} ms"
     parts = [
         f"{need['episodes']:,} episodes of {need['cameras']} cameras, {files['v2.1']:,} files as "
-        f"v2.1 and {files['v3.0']:,} as v3.0, behind {link}, on {measured_on['cpus']} cores of "
-        f"{measured_on['cpu']}; medians of {figures['rounds']} interleaved rounds:",
+        f"v2.1 and {files['v3.0']:,} as v3.0, behind {link}, on "
+        f"{describe_cores(figures)}; medians of {figures['rounds']} interleaved rounds:",
         Table.of(figures["rows"], _COLUMNS).markdown(),
         _summary(figures),
     ]
     return "\n\n".join(parts)
 
 
-PUBLICATION = Publication("versions.json", {"versions": _docs_block})
+PUBLICATION = Publication("versions.json", {DOCS: {"versions": _docs_block}})
 
 
 def copy_as_v21(root: Path, target: Path) -> None:
@@ -140,38 +132,27 @@ def copy_as_v21(root: Path, target: Path) -> None:
     Videos must be of a codec that keeps frame order.
     """
     meta = LeRobotDatasetMetadata("copy/v21", root=root)
-    for path, episodes in _by_file(meta, meta.get_data_file_path):
-        table = pq.read_table(root / path)
+    starts, lengths = meta.episodes["dataset_from_index"], meta.episodes["length"]
+    for path, group in groupby(range(meta.total_episodes), meta.get_data_file_path):
+        table, episodes = pq.read_table(root / path), list(group)
         for episode in episodes:
-            start, length = meta.episodes["dataset_from_index"], meta.episodes["length"][episode]
-            rows = table.slice(start[episode] - start[episodes[0]], length)
+            rows = table.slice(starts[episode] - starts[episodes[0]], lengths[episode])
             pq.write_table(rows, _place(target, config.V2_DATA_PATH, episode))
     for key in meta.video_keys:
-        _split_camera(meta, key, root, target)
+        starts_s = meta.episodes[f"videos/{key}/from_timestamp"]
+        file_of = partial(meta.get_video_file_path, vid_key=key)
+        for path, group in groupby(range(meta.total_episodes), file_of):
+            parts = [
+                VideoPart(
+                    path=_place(target, config.V2_VIDEO_PATH, episode, key),
+                    start_frame=round(starts_s[episode] * meta.fps),
+                    num_frames=int(lengths[episode]),
+                    reorder_frames=0,
+                )
+                for episode in group
+            ]
+            split_videos(root / path, parts, rate=frame_rate(meta.fps))
     _write_meta(meta, root, target)
-
-
-def _split_camera(meta: LeRobotDatasetMetadata, key: str, root: Path, target: Path) -> None:
-    starts_s = meta.episodes[f"videos/{key}/from_timestamp"]
-    for path, episodes in _by_file(meta, lambda number: meta.get_video_file_path(number, key)):
-        parts = [
-            VideoPart(
-                path=_place(target, config.V2_VIDEO_PATH, episode, key),
-                start_frame=round(starts_s[episode] * meta.fps),
-                num_frames=int(meta.episodes["length"][episode]),
-                reorder_frames=0,
-            )
-            for episode in episodes
-        ]
-        split_videos(root / path, parts, rate=frame_rate(meta.fps))
-
-
-def _by_file(
-    meta: LeRobotDatasetMetadata, file_of: Callable[[int], Path]
-) -> Iterable[tuple[Path, list[int]]]:
-    """Yield each file with its episodes in order."""
-    for path, episodes in groupby(range(meta.total_episodes), file_of):
-        yield path, list(episodes)
 
 
 def _place(target: Path, template: str, episode: int, key: str = "") -> Path:
@@ -209,8 +190,6 @@ def _stats_of(row: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the statistics in a row of v3.0's episode table, without quantiles."""
     stats: dict[str, dict[str, Any]] = {}
     for column, value in row.items():
-        if column.startswith("stats/"):
-            _, feature, name = column.split("/")
-            if name in ("min", "max", "mean", "std", "count"):
-                stats.setdefault(feature, {})[name] = value
+        if column.startswith("stats/") and (name := column.rpartition("/")[2]) in MOMENTS:
+            stats.setdefault(column.split("/")[1], {})[name] = value
     return stats

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from robostream.bench import (
     BENCHMARKS,
     COMMANDS,
     ensure_writable,
-    load_benchmark,
     load_module,
+    run_benchmark,
     write_json,
 )
 from robostream.cli.arguments import add_option
@@ -23,51 +24,52 @@ EXAMPLES = """\
   robostream bench loader --workers 1 2 4 8 16 --only single sarm
   robostream bench stream --repo_id me/my_dataset --root ./my-dataset --mode sarm
 """
-
-
-# The defaults of flags that several benchmarks have, in words.
-_USUAL = {
-    "gpu": {"workers": "1, 2, 4 and so on up to the cores", "seconds": "6"},
-    "loader": {"workers": "the cores", "seconds": "two whole epochs"},
-}
-# The flags that a benchmark takes beyond --quick and --out.
+# Their modules have `configure(parser)` and `run(args)`, and import no torch for their flags.
+_OWN = ("stream", "report")
+# The flags that a benchmark takes beyond --out and --repo, which it does not see.
+_QUICK = ("quick",)
 _OPTIONS = {
-    "gpu": ("parts", "workers", "seconds"),
-    "loader": ("workers", "only", "rounds", "seconds", "plain", "cold"),
+    "gpu": ("quick", "parts", "workers", "seconds"),
+    "loader": ("quick", "workers", "only", "rounds", "seconds", "plain", "cold"),
+    "peers": ("rounds", "seconds", "workers", "only", "events"),
+    "suite": ("rounds", "out"),
 }
+# The defaults in words.
+_WORKERS = {"gpu": "1, 2, 4 and so on up to the cores", "loader": "the cores"}
+_SECONDS = {"gpu": "6", "loader": "two whole epochs"}
 # Benchmarks with figures in the docs.
-_PUBLISHED = (*_USUAL, "versions")
-
-# The modules that define a command's flags; they import no torch.
-_LIGHT = {"stream": "stream_settings", "report": "report"}
+_PUBLISHED = (*_OPTIONS, "versions")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream bench`."""
     cases = parser.add_subparsers(dest="case", metavar="CASE", required=True)
-    for name, title in (BENCHMARKS | {"all": "all of the above, one after the other"}).items():
-        _configure_benchmark(cases.add_parser(name, help=title, description=_sentence(title)), name)
-    for name, title in COMMANDS.items():
-        command = cases.add_parser(name, help=title, description=_sentence(title))
-        if name in _LIGHT:
-            load_module(_LIGHT[name]).configure(command)
+    titles = BENCHMARKS | {"all": "all of the above, one after the other"} | COMMANDS
+    for name, title in titles.items():
+        sentence = f"{title[0].upper()}{title[1:]}."
+        command = cases.add_parser(name, help=title, description=sentence)
+        if name in _OWN:
+            load_module(name).configure(command)
         else:
-            _configure_comparison(command, name)
+            _configure_benchmark(command, name)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the benchmark."""
-    if args.case in COMMANDS:
+    if args.case in _OWN:
         return int(load_module(args.case).run(args))
     repo = getattr(args, "repo", None)
-    if repo is not None and args.quick:
+    if repo is not None and getattr(args, "quick", False):
         raise SelectionError("--repo publishes figures of whole datasets; leave out --quick")
     ensure_writable(args.out)
+    if repo is not None:
+        load_module(args.case).PUBLICATION.prepare()
     for case in _all() if args.case == "all" else (args.case,):
-        print(f"\n== {case}: {BENCHMARKS[case]}", flush=True)
-        options = {name: getattr(args, name) for name in _OPTIONS.get(args.case, ())}
+        if case in BENCHMARKS:
+            print(f"\n== {case}: {BENCHMARKS[case]}", flush=True)
+        options = {name: getattr(args, name) for name in _OPTIONS.get(args.case, _QUICK)}
         path = args.out / f"{case}.json"
-        figures = load_benchmark(case)(quick=args.quick, **options)
+        figures = run_benchmark(case, **options)
         write_json(path, figures)
         print(f"written to {path}", flush=True)
         if repo is not None:
@@ -82,30 +84,32 @@ def _all() -> list[str]:
     return [case for case in BENCHMARKS if case != "gpu" or torch.cuda.is_available()]
 
 
-def _sentence(title: str) -> str:
-    return f"{title[0].upper()}{title[1:]}."
-
-
-def _add_out(parser: argparse.ArgumentParser) -> None:
-    add_option(parser, "--out", Path, Path("bench-results"), "folder of the JSON")
-
-
 def _configure_benchmark(parser: argparse.ArgumentParser, name: str) -> None:
-    parser.add_argument("--quick", action="store_true", help="smaller inputs, fewer repeats")
-    _add_out(parser)
-    add = parser.add_argument
+    options = _OPTIONS.get(name, _QUICK)
+    add, add_typed = parser.add_argument, partial(add_option, parser)
+    if "quick" in options:
+        add("--quick", action="store_true", help="smaller inputs, fewer repeats")
+    add_typed("--out", Path, Path("bench-results"), "folder of the JSON")
+    if name in _PUBLISHED:
+        but = "; not with --quick" if "quick" in options else ""
+        add("--repo", type=Path, help=f"a checkout whose docs to refresh{but}")
+    if name in ("peers", "suite"):
+        add_typed("--rounds", int, 3, "runs of each row")
+    if name == "peers":
+        add_typed("--seconds", float, 5.0, "length of a run")
+        add_typed("--workers", int, None, "processes of each loader (the cores)")
+        for flag, what in (("only", "loaders"), ("events", "cases: av1-single, ...")):
+            several = {"nargs": "+", "metavar": "NAME"}
+            add_typed(f"--{flag}", str, [], f"measure only these {what}", **several)
     if name == "gpu":
         parts = ("uploads", "h264", "hevc")
         parts_help = "what to measure: uploads, and the codecs that NVDEC decodes (all)"
         add("--parts", nargs="+", choices=parts, default=parts, help=parts_help)
-    if name in _PUBLISHED:
-        add("--repo", type=Path, help="a checkout whose docs to refresh; not with --quick")
-    if name not in _USUAL:
-        return
-    workers_help = f"worker processes, one run for each number ({_USUAL[name]['workers']})"
-    add("--workers", type=int, nargs="+", default=[], metavar="N", help=workers_help)
-    seconds_help = f"time limit of a run ({_USUAL[name]['seconds']})"
-    add("--seconds", type=float, default=0.0, help=seconds_help)
+    if name in _WORKERS:
+        workers_help = f"worker processes, one run for each number ({_WORKERS[name]})"
+        add("--workers", type=int, nargs="+", default=[], metavar="N", help=workers_help)
+        seconds_help = f"time limit of a run ({_SECONDS[name]})"
+        add("--seconds", type=float, default=0.0, help=seconds_help)
     if name == "loader":
         add("--only", nargs="+", default=[], metavar="CASE", help="measure only these rows")
         add("--rounds", type=int, help="how often each row is measured")
@@ -115,18 +119,3 @@ def _configure_benchmark(parser: argparse.ArgumentParser, name: str) -> None:
             "decoded frames may take, so that a virtual machine has it"
         )
         add("--cold", action="store_true", help=cold_help)
-
-
-def _configure_comparison(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the arguments of `bench suite` and `bench peers`."""
-    add_option(parser, "--rounds", int, 3, "runs of each row")
-    if name == "peers":
-        several = {"nargs": "+", "metavar": "NAME"}
-        add_option(parser, "--seconds", float, 5.0, "length of a run")
-        add_option(parser, "--workers", int, None, "processes of each loader (the cores)")
-        add_option(parser, "--only", str, [], "measure only these loaders", **several)
-        add_option(
-            parser, "--events", str, [], "measure only these cases: av1-single, ...", **several
-        )
-    _add_out(parser)
-    parser.add_argument("--repo", type=Path, help="a checkout whose docs to refresh")

@@ -9,12 +9,14 @@ It prints its address and exits when standard input closes.
 from __future__ import annotations
 
 import functools
+import io
 import re
 import sys
 import threading
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import BinaryIO
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
@@ -26,49 +28,40 @@ class RangeHandler(SimpleHTTPRequestHandler):
     # Head and body are separate writes; with Nagle's algorithm each body would wait for an ACK.
     disable_nagle_algorithm = True
 
-    def do_GET(self) -> None:
-        """Send a file, a range of it, or the list of a folder."""
-        self._respond(with_body=True)
-
-    def do_HEAD(self) -> None:
-        """Send the headers only."""
-        self._respond(with_body=False)
-
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
 
-    def _respond(self, *, with_body: bool) -> None:
-        path = Path(self.translate_path(self.path))
-        if not path.is_file():
-            # The library's own response: a list of links, or 404.
-            super().do_GET() if with_body else super().do_HEAD()
-            return
-        size, etag = path.stat().st_size, f'"{path.stat().st_mtime_ns:x}-{path.stat().st_size:x}"'
-        if self.headers.get("If-Match", etag) not in (etag, "*"):
-            self._send(HTTPStatus.PRECONDITION_FAILED, 0, {})
-            return
-        wanted = _requested(self.headers.get("Range", ""), size)
-        fields = {"ETag": etag, "Accept-Ranges": "bytes"}
-        if wanted is not None and not wanted:
-            fields |= {"Content-Range": f"bytes */{size}"}
-            self._send(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, 0, fields)
-            return
-        if wanted is None:
-            status, wanted = HTTPStatus.OK, range(size)
-        else:
-            status = HTTPStatus.PARTIAL_CONTENT
-            fields |= {"Content-Range": f"bytes {wanted.start}-{wanted.stop - 1}/{size}"}
-        self._send(status, len(wanted), fields)
-        if with_body:
-            with path.open("rb") as file:
-                file.seek(wanted.start)
-                self.wfile.write(file.read(len(wanted)))
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
+        """Send the headers and return the body: of a file, or of a range; None if it is empty.
 
-    def _send(self, status: HTTPStatus, length: int, fields: dict[str, str]) -> None:
+        The library calls this for GET and for HEAD, and sends the body of GET.
+        """
+        path = Path(self.translate_path(self.path))
+        if not path.is_file():  # the library's own response: a list of links, or 404
+            return super().send_head()
+        size, etag = path.stat().st_size, f'"{path.stat().st_mtime_ns:x}-{path.stat().st_size:x}"'
+        wanted, fields = _requested(self.headers.get("Range", ""), size), {}
+        if self.headers.get("If-Match", etag) not in (etag, "*"):
+            status, wanted = HTTPStatus.PRECONDITION_FAILED, range(0)
+        else:
+            status, fields = HTTPStatus.OK, {"ETag": etag, "Accept-Ranges": "bytes"}
+            if wanted is None:
+                wanted = range(size)
+            elif wanted:
+                status = HTTPStatus.PARTIAL_CONTENT
+                fields["Content-Range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size}"
+            else:
+                status = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+                fields["Content-Range"] = f"bytes */{size}"
         self.send_response(status)
-        for name, value in {**fields, "Content-Length": str(length)}.items():
+        for name, value in {**fields, "Content-Length": str(len(wanted))}.items():
             self.send_header(name, value)
         self.end_headers()
+        if self.command != "GET" or not wanted:
+            return None
+        with path.open("rb") as file:
+            file.seek(wanted.start)
+            return io.BytesIO(file.read(len(wanted)))
 
 
 def _requested(header: str, size: int) -> range | None:

@@ -18,7 +18,6 @@ import struct
 import sys
 import time
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -160,19 +159,16 @@ class FaultyProxy:
         path = request.target.partition("?")[0]
         byte_range = request.byte_range() or (None, None)
         sending = _Sending(streams, self._bandwidth)
-        status, injected = 0, ""
+        fault, chance, status, injected = None, 0.0, 0, ""
         await asyncio.sleep(self.script.latency_s)
         try:
-            if not self._request_limit.take(time.monotonic()):
-                response, injected = (
-                    make_response(429, b"too many requests\n", Retry_After="1"),
-                    "limit",
-                )
-                fault, chance = None, 0.0
-            else:
+            if self._request_limit.take(time.monotonic()):
                 wanted = request.get("Range")
                 fault, chance = self._director.select(request.method, path, wanted)
                 response, injected = await _answer(request, upstream, fault, chance)
+            else:
+                response = make_response(429, b"too many requests\n", Retry_After="1")
+                injected = "limit"
             status = response.status
             if fault is None or fault.kind not in IN_TRANSIT:
                 await sending.whole(response)
@@ -192,16 +188,13 @@ async def _answer(
         response = refuse(fault)
         # A client would take a body after HEAD for the next response.
         return replace(response, body=b"") if request.method == "HEAD" else response, fault.kind
-    asked = request.without(*_HOP_FIELDS)
-    if fault is not None and fault.kind == "ignore_range" and request.get("Range"):
-        asked, done = asked.without("Range"), True
-    else:
-        done = False
+    is_range_ignored = fault is not None and fault.kind == "ignore_range"  # it has a range
+    asked = request.without(*_HOP_FIELDS, *(["Range"] if is_range_ignored else []))
     response = (await upstream.ask(asked)).without(*_HOP_FIELDS)
     if fault is None or fault.kind in IN_TRANSIT:
         return response, ""
     changed = apply_fault(response, fault, chance)
-    return changed, fault.kind if done or changed != response else ""
+    return changed, fault.kind if is_range_ignored or changed != response else ""
 
 
 class _Sending:
@@ -254,25 +247,19 @@ def _reset(writer: StreamWriter) -> None:
     writer.transport.abort()
 
 
-def _commands(proxy: FaultyProxy) -> dict[str, Callable[..., Any]]:
-    def journal(after: int) -> list[Any]:
-        return [dataclasses.astuple(exchange) for exchange in proxy.journal[after:]]
-
-    def script(values: dict[str, Any]) -> None:
-        proxy.set_script(Script.from_dict(values))
-
-    return {"journal": journal, "script": script}
-
-
 async def _run_commands(proxy: FaultyProxy) -> None:
     """Execute commands until standard input closes."""
     reader = StreamReader(limit=1 << 24)
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
-    commands = _commands(proxy)
     while line := await reader.readline():
         name, argument = json.loads(line)
-        print(json.dumps(commands[name](argument)), flush=True)
+        done: list[Any] = []
+        if name == "script":
+            proxy.set_script(Script.from_dict(argument))
+        else:
+            done = [dataclasses.astuple(exchange) for exchange in proxy.journal[argument:]]
+        print(json.dumps(done), flush=True)
 
 
 async def _run(upstream: str) -> None:
