@@ -81,7 +81,7 @@ class BatchBuilder:
                 numbers.append(number)
                 self._lanes.append(self._open_lane(number, at))
         self._steps = schedule_steps(schedule, numbers)
-        self._prefetcher = self._prefetch() if worker.fetches_ahead else None
+        self._prefetcher = self._prefetch() if worker.prefetch_requests else None
 
     def next_share(self) -> ScheduledStep | None:
         """Return this process's share of the next step, or None after the last step."""
@@ -195,6 +195,7 @@ class BatchBuilder:
             [lane.coming() for lane in self._lanes],
             lambda coming: sources.fetch(coming, use.now(coming)),
             lambda coming: sources.release(coming, use.later(coming)),
+            requests=self._worker.prefetch_requests,
             frames_per_step=self._schedule.cut.step_size / plan.lanes,
             margin=margin_frames(plan.window) + CHUNK_FRAMES,
         )

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.assemble import BatchLayout, new_row_lru
+from robostream import config
+from robostream.assemble import BatchLayout, OpenedDataset, new_row_lru
 from robostream.batches.source_reader import SourceReaders
 from robostream.decode import (
     Clip,
@@ -68,7 +69,8 @@ class WorkerContext:
         keeps_frames: Whether decoded frames are cached at all.
         decoders: The decoder of each camera.
         sources: The readers of the stream's datasets.
-        fetches_ahead: Whether bytes are fetched ahead: if a dataset is remote and has a cache.
+        prefetch_requests: How many requests fetch bytes ahead at a time; 0 if no dataset is remote
+            and has a cache.
     """
 
     def __init__(
@@ -97,8 +99,7 @@ class WorkerContext:
             meter=self._meter,
             max_files=budgets.max_files,
         )
-        files = [source.dataset.files for source in layout.sources]
-        self.fetches_ahead = any(each.is_remote and each.cache is not None for each in files)
+        self.prefetch_requests = max(_prefetch_requests(each.dataset) for each in layout.sources)
         yuv_sizes = [camera.yuv_size for camera in cameras]
         on_cpu = FrameDecoder(
             frame_cache, self._meter, max_waiting=budgets.max_decodings, yuv_sizes=yuv_sizes
@@ -209,3 +210,10 @@ class WorkerContext:
     def close(self) -> None:
         """Close all files and drop all rows."""
         self.sources.close()
+
+
+def _prefetch_requests(dataset: OpenedDataset) -> int:
+    """Return how many requests fetch bytes of a dataset ahead at a time."""
+    if not dataset.files.is_remote or dataset.files.cache is None:
+        return 0
+    return config.PREFETCH_FILE_REQUESTS if dataset.meta.info.is_v2 else config.PREFETCH_REQUESTS

@@ -14,7 +14,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from queue import Empty, PriorityQueue
 from typing import NamedTuple
 
@@ -45,6 +45,7 @@ class Prefetcher:
         lanes: For each lane, what it comes to, in the order of the line.
         fetch: Fetches the bytes of one part. Thread-safe.
         release: Releases the bytes of a part that was read. Thread-safe.
+        requests: How many parts are fetched at a time.
         frames_per_step: How many frames of a lane leave with each step.
         margin: How many frames before they leave frames are decoded.
     """
@@ -56,6 +57,7 @@ class Prefetcher:
         fetch: Callable[[UpcomingPart], None],
         release: Callable[[UpcomingPart], None],
         *,
+        requests: int,
         frames_per_step: float,
         margin: int,
     ) -> None:
@@ -67,10 +69,11 @@ class Prefetcher:
         self._margin = margin
         self._numbers = itertools.count()
         self._queue: _Queue = PriorityQueue()
-        for _ in range(config.PREFETCH_REQUESTS):
-            threading.Thread(target=_work, args=(self._queue,), daemon=True).start()
-        self._end = weakref.finalize(owner, _end, self._queue)
+        self._end = weakref.finalize(owner, _end, self._queue, requests)
+        # Before the threads start: they would begin with the lane that is queued first.
         self.advance(0)
+        for _ in range(requests):
+            threading.Thread(target=_work, args=(self._queue,), daemon=True).start()
 
     def advance(self, step: int) -> None:
         """Queue what is due soon after a step, and the release of what is not due any more."""
@@ -137,8 +140,8 @@ def _do(work: Callable[[UpcomingPart], None], coming: UpcomingPart) -> None:
         logger.debug("episode %d is not prefetched: %s", coming.episode, error)
 
 
-def _end(queue: _Queue) -> None:
-    for number in range(config.PREFETCH_REQUESTS):
+def _end(queue: _Queue, threads: int) -> None:
+    for number in range(threads):
         queue.put((_STOP, number, None))
 
 
@@ -184,6 +187,8 @@ class PartFetcher:
         self._files = files
         self._rows = RowReader(layout.dataset, opener, [])
         self._lock = threading.Lock()
+        # Long requests share the bandwidth and hold their bytes in memory, so few run at a time.
+        self._long_requests = threading.Semaphore(config.PREFETCH_REQUESTS)
         self._fetched: dict[UpcomingPart, list[_FileSpan]] = {}
 
     def fetch(self, coming: UpcomingPart, when: float) -> None:
@@ -195,7 +200,9 @@ class PartFetcher:
         """
         fetched = self._fetched[coming] = []
         for span in self._spans(coming):
-            self._opener.open(span.file).prefetch(span.start, span.stop, when)
+            is_long = span.stop - span.start > config.WHOLE_FILE_BYTES
+            with self._long_requests if is_long else nullcontext():
+                self._opener.open(span.file).prefetch(span.start, span.stop, when)
             fetched.append(span)
 
     def release(self, coming: UpcomingPart, when: float) -> None:
@@ -220,7 +227,10 @@ class PartFetcher:
         if coming.rows:
             own = coming.episode - self._layout.first_episode
             # Fetched first, so that no thread waits for a server while it holds the lock.
-            yield _FileSpan(*self._rows.footer(own))
+            footer = _FileSpan(*self._rows.footer(own))
+            yield footer
+            if not footer.start:
+                return  # the file is so small that this is all of it
             with self._lock:
                 rows = self._rows.find(own)
             yield _FileSpan(rows.file, *rows.groups, is_last=rows.are_shared)
