@@ -102,8 +102,10 @@ MOST_VIDEO_FRAMES = 10_000_000
 MOST_ROW_GROUP_BYTES = 16 * 1024**3
 MOST_REMOTE_FILE_BYTES = 1024**4
 
-# Concurrent requests of a worker process that fetches ahead of decoding.
+# Concurrent requests of a worker process that fetches ahead of decoding. With a file per episode
+# there are more and smaller ones: they take a round trip each, and hardly any bandwidth.
 PREFETCH_REQUESTS = 4
+PREFETCH_FILE_REQUESTS = 8
 # Memory per process for prefetched bytes that do not fit into the cache.
 PREFETCH_MEMORY_BYTES = 32 * 1024**2
 # Concurrent requests of `robostream cache warm`, and of checks that read all videos.

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from hypothesis import given
 
-from robostream import config
 from robostream.batches.lane_lookahead import LaneLookahead, LaneShare
 from robostream.batches.prefetch import Prefetcher
 from robostream.plan import Schedule, UpcomingPart, margin_frames, schedule_steps
@@ -98,6 +97,7 @@ def test_pieces_are_fetched_as_they_come_near() -> None:
         [pieces(10, 100)],
         fetched.note,
         released.note,
+        requests=4,
         frames_per_step=10,
         margin=50,
     )
@@ -118,6 +118,31 @@ def test_pieces_are_fetched_as_they_come_near() -> None:
     assert sorted(released) == list(range(10))
 
 
+def test_the_most_urgent_is_fetched_first() -> None:
+    """In whatever order lanes are: no thread begins before all that is due is queued."""
+    owner, fetched = Owner(), Noted()
+    one_has_begun, all_have_begun = threading.Event(), threading.Event()
+
+    def fetch(coming: UpcomingPart) -> None:
+        one_has_begun.set()
+        fetched.note(coming)
+        if len(fetched) == 4:
+            all_have_begun.set()
+        all_have_begun.wait()
+
+    def lane(step: int) -> Iterator[UpcomingPart]:
+        if step == 0:
+            one_has_begun.wait(0.2)  # a chance for threads that would begin too early
+        yield UpcomingPart(step, step, 0, step, 0, 1, True, [0])
+
+    lanes = [lane(step) for step in reversed(range(9))]
+    prefetcher = Prefetcher(owner, lanes, fetch, fetch, requests=4, frames_per_step=1, margin=9)
+    all_have_begun.wait()
+
+    assert sorted(fetched[:4]) == [0, 1, 2, 3]
+    prefetcher.close()
+
+
 def test_an_error_ends_nothing() -> None:
     """Whoever needs the bytes will meet it; the next piece is fetched."""
     owner, fetched = Owner(), Noted()
@@ -127,7 +152,9 @@ def test_an_error_ends_nothing() -> None:
             raise OSError("no network")
         fetched.note(coming)
 
-    prefetcher = Prefetcher(owner, [pieces(3, 1)], fetch, fetch, frames_per_step=1, margin=9)
+    prefetcher = Prefetcher(
+        owner, [pieces(3, 1)], fetch, fetch, requests=4, frames_per_step=1, margin=9
+    )
     fetched.wait_until({1, 2})
 
     assert sorted(fetched) == [1, 2]
@@ -138,11 +165,11 @@ def test_threads_end_with_their_owner() -> None:
     """Also where nobody closes the prefetcher."""
     before = set(threading.enumerate())
     owner = Owner()
-    Prefetcher(owner, [], print, print, frames_per_step=1, margin=0)
+    Prefetcher(owner, [], print, print, requests=4, frames_per_step=1, margin=0)
     started = set(threading.enumerate()) - before
     del owner
     for thread in started:
         thread.join()
 
-    assert len(started) == config.PREFETCH_REQUESTS
+    assert len(started) == 4
     assert not any(thread.is_alive() for thread in started)

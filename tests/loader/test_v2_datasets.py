@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from robostream import LeRobotDataset
+from robostream import LeRobotDataset, config
+from robostream.batches.prefetch import PartFetcher
 from robostream.errors import DataFileError, MetadataError, StateError
+from robostream.storage.remote_source import RemoteSource
 from robostream.testing import serve_files, start_proxy
 from tests.fixture_datasets import FIXTURES, copy_of, v20_of
 from tests.loader.streams import flat, open_loader, open_stream
@@ -193,3 +197,61 @@ def test_a_remote_file_takes_few_requests(name: str, tmp_path: Path) -> None:
     assert {path: requests[path] for path in requests if path.startswith("/meta")} == dict.fromkeys(
         wanted, 2
     )
+
+
+class Gate:
+    """Counts the calls of a method that run at a time; each waits until there are `wanted`.
+
+    After `longest_s` in vain, none waits any more.
+    """
+
+    def __init__(self, wanted: int, longest_s: float) -> None:
+        self.most = self._inside = 0
+        self._wanted, self._longest_s = wanted, longest_s
+        self._changed = threading.Condition()
+
+    def hold(self, call: Callable[..., None]) -> Callable[..., None]:
+        """Return the method, whose calls pass through this gate."""
+
+        def held(*args: Any) -> None:
+            with self._changed:
+                self._inside += 1
+                self.most = max(self.most, self._inside)
+                self._changed.notify_all()
+                if not self._changed.wait_for(lambda: self.most >= self._wanted, self._longest_s):
+                    self._wanted = 0
+            try:
+                call(*args)
+            finally:
+                with self._changed:
+                    self._inside -= 1
+
+        return held
+
+
+@pytest.mark.parametrize(("root", "requests"), [(VIDEOS, 8), (CONVERTED, 4)])
+def test_more_small_files_are_fetched_at_a_time(
+    root: Path, requests: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a round trip and little of the bandwidth."""
+    gate = Gate(requests, longest_s=30.0)
+    monkeypatch.setattr(PartFetcher, "fetch", gate.hold(PartFetcher.fetch))
+    with serve_files(root) as server:
+        stream = open_stream(server, cache_dir=tmp_path / "cache", lanes=12)
+        delivered = flat(open_loader(stream, 8))
+
+    assert gate.most == requests
+    assert sorted(delivered) == list(range(FRAMES))
+
+
+def test_few_long_requests_run_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share the bandwidth, and hold their bytes in memory."""
+    monkeypatch.setattr(config, "WHOLE_FILE_BYTES", 0)
+    gate = Gate(config.PREFETCH_REQUESTS + 1, longest_s=0.05)
+    monkeypatch.setattr(RemoteSource, "prefetch", gate.hold(RemoteSource.prefetch))
+    with serve_files(VIDEOS) as server:
+        stream = open_stream(server, cache_dir=tmp_path / "cache", lanes=12)
+        delivered = flat(open_loader(stream, 8))
+
+    assert 0 < gate.most <= config.PREFETCH_REQUESTS
+    assert sorted(delivered) == list(range(FRAMES))

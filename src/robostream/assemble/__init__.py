@@ -78,7 +78,6 @@ from robostream.assemble.selection import AbsoluteToRelative, EpisodeFilter, Fra
 from robostream.assemble.source import Source
 from robostream.assemble.spec import (
     ImageTransforms,
-    Offsets,
     Resize,
     SampleOptions,
     SampleSpec,

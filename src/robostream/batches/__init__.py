@@ -3,7 +3,8 @@
 
 prefetch.py        bytes of coming episodes, fetched before they are due
 lane_lookahead.py  the clips of a lane, and which of their frames are decoded ahead of delivery
-context.py         WorkerContext: what one process holds open, and the readers of each dataset
+source_reader.py   the rows, videos and bytes fetched ahead of each dataset
+context.py         WorkerContext: what one process holds open: readers, decoders, frames
 sample_writer.py   samples written into batches, and the user's image transform
 builder.py         BatchBuilder: one process's parts of the batches of one iterator
 """
@@ -17,15 +18,3 @@ from robostream.batches.sample_writer import (
     transform_images,
     try_transforms,
 )
-
-__all__ = [
-    "BadSampleError",
-    "BatchBuilder",
-    "Texts",
-    "WorkerBudgets",
-    "WorkerContext",
-    "preserve_generators",
-    "probe_layout",
-    "transform_images",
-    "try_transforms",
-]

@@ -80,7 +80,7 @@ class BatchBuilder:
                 numbers.append(number)
                 self._lanes.append(self._open_lane(number, at))
         self._steps = schedule_steps(schedule, numbers)
-        self._prefetcher = self._prefetch() if worker.fetches_ahead else None
+        self._prefetcher = self._prefetch() if worker.prefetch_requests else None
 
     def next_share(self) -> ScheduledStep | None:
         """Return this process's share of the next step, or None after the last step."""
@@ -186,6 +186,7 @@ class BatchBuilder:
             [lane.coming() for lane in self._lanes],
             lambda coming: of(coming.episode).fetch(coming, use.now(coming)),
             lambda coming: of(coming.episode).release(coming, use.later(coming)),
+            requests=self._worker.prefetch_requests,
             frames_per_step=self._schedule.cut.step_size / plan.lanes,
             margin=margin_frames(plan.window) + CHUNK_FRAMES,
         )
@@ -243,7 +244,7 @@ class BatchBuilder:
         """Decode what samples need and what is due ahead; return the error, if there is one."""
         worker = self._worker
         for uses, frames in ahead.items():
-            if worker.fetches_ahead and uses.unfetched:
+            if worker.prefetch_requests and uses.unfetched:
                 with contextlib.suppress(DatasetError, StorageError):
                     uses.fetch(frames)
         try:
@@ -254,7 +255,7 @@ class BatchBuilder:
                 for frame in frames:
                     if uses.slots[frame] < 0:
                         needed = uses.with_gop(frame) if worker.keeps_frames else [frame]
-                        if worker.fetches_ahead and uses.unfetched:
+                        if worker.prefetch_requests and uses.unfetched:
                             uses.fetch(needed)
                         ahead.setdefault(uses, []).extend(needed)
             worker.decode(ahead.items())

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, PriorityQueue
 
-from robostream import config
 from robostream.plan import UpcomingPart
 
 logger = logging.getLogger(__name__)
@@ -34,6 +33,7 @@ class Prefetcher:
         lanes: For each lane, what it comes to, in the order of the line.
         fetch: Fetches the bytes of one part. Thread-safe.
         release: Releases the bytes of a part that was read. Thread-safe.
+        requests: How many parts are fetched at a time.
         frames_per_step: How many frames of a lane leave with each step.
         margin: How many frames before they leave frames are decoded.
     """
@@ -45,6 +45,7 @@ class Prefetcher:
         fetch: Callable[[UpcomingPart], None],
         release: Callable[[UpcomingPart], None],
         *,
+        requests: int,
         frames_per_step: float,
         margin: int,
     ) -> None:
@@ -57,10 +58,11 @@ class Prefetcher:
         self._margin = margin
         self._numbers = itertools.count()
         self._queue: _Queue = PriorityQueue()
-        for _ in range(config.PREFETCH_REQUESTS):
-            threading.Thread(target=_work, args=(self._queue,), daemon=True).start()
-        self._end = weakref.finalize(owner, _end, self._queue)
+        self._end = weakref.finalize(owner, _end, self._queue, requests)
+        # Before the threads start: they would begin with the lane that is queued first.
         self.advance(0)
+        for _ in range(requests):
+            threading.Thread(target=_work, args=(self._queue,), daemon=True).start()
 
     def advance(self, step: int) -> None:
         """Queue what is due soon after a step, and the release of what is not due any more."""
@@ -111,6 +113,6 @@ def _do(work: Callable[[UpcomingPart], None], coming: UpcomingPart) -> None:
         logger.debug("episode %d is not prefetched: %s", coming.episode, error)
 
 
-def _end(queue: _Queue) -> None:
-    for number in range(config.PREFETCH_REQUESTS):
+def _end(queue: _Queue, threads: int) -> None:
+    for number in range(threads):
         queue.put((_STOP, number, None))

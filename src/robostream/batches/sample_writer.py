@@ -31,7 +31,8 @@ from robostream.assemble import (
     write_black,
     write_depth,
 )
-from robostream.batches.context import SourceReader, WorkerContext
+from robostream.batches.context import WorkerContext
+from robostream.batches.source_reader import SourceReader
 from robostream.decode import ClipUses
 from robostream.errors import SelectionError, call_user
 from robostream.plan import Schedule, stream

@@ -32,21 +32,6 @@ from robostream.bench.measure import consume, limit_time, run_rounds
 from robostream.bench.results import Figures, ensure_writable, machine, write_json
 from robostream.bench.tables import format_table
 
-__all__ = [
-    "BENCHMARKS",
-    "COMMANDS",
-    "consume",
-    "decode_floor",
-    "ensure_writable",
-    "format_table",
-    "limit_time",
-    "load_module",
-    "machine",
-    "run_benchmark",
-    "run_rounds",
-    "write_json",
-]
-
 BENCHMARKS = {
     "meta": "seconds and memory to load the metadata of a dataset",
     "plan": "the order of an epoch: start-up, memory, positions and seeks",

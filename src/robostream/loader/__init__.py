@@ -37,26 +37,3 @@ from robostream.loader.training_step import (
     resume_sampler,
     save_training_step,
 )
-
-__all__ = [
-    "EpisodeAwareSampler",
-    "MapReader",
-    "MixtureDataset",
-    "Normalizer",
-    "SamplerState",
-    "SourceShare",
-    "StreamingDataLoader",
-    "StreamingLeRobotDataset",
-    "TrainingStep",
-    "batch_bytes",
-    "choose_depth",
-    "compute_sampler_state",
-    "for_pickle",
-    "frame_budget",
-    "load_training_step",
-    "local_ranks",
-    "resume_sampler",
-    "save_training_step",
-    "share_of_cores",
-    "usable_memory",
-]

@@ -14,14 +14,3 @@ servers.py       start both, and control the proxy
 from robostream.testing.faults import Fault, Script, mixed_faults
 from robostream.testing.http_message import Exchange, counts
 from robostream.testing.servers import Proxy, serve_files, start_proxy
-
-__all__ = [
-    "Exchange",
-    "Fault",
-    "Proxy",
-    "Script",
-    "counts",
-    "mixed_faults",
-    "serve_files",
-    "start_proxy",
-]

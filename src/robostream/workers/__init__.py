@@ -13,13 +13,3 @@ from robostream.workers.pool import WorkerPool
 from robostream.workers.processes import park_at_shutdown, signals_held
 from robostream.workers.protocol import Failed, WorkerConfig
 from robostream.workers.worker_main import InProcessPool, Worker
-
-__all__ = [
-    "Failed",
-    "InProcessPool",
-    "Worker",
-    "WorkerConfig",
-    "WorkerPool",
-    "park_at_shutdown",
-    "signals_held",
-]
