@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from robostream import LeRobotDataset, config
-from robostream.batches.prefetch import PartFetcher
+from robostream.batches.source_reader import SourceReader
 from robostream.errors import DataFileError, MetadataError, StateError
 from robostream.storage.remote_source import RemoteSource
 from robostream.testing import serve_files, start_proxy
@@ -235,7 +235,7 @@ def test_more_small_files_are_fetched_at_a_time(
 ) -> None:
     """Each takes a round trip and little of the bandwidth."""
     gate = Gate(requests, longest_s=30.0)
-    monkeypatch.setattr(PartFetcher, "fetch", gate.hold(PartFetcher.fetch))
+    monkeypatch.setattr(SourceReader, "fetch", gate.hold(SourceReader.fetch))
     with serve_files(root) as server:
         stream = open_stream(server, cache_dir=tmp_path / "cache", lanes=12)
         delivered = flat(open_loader(stream, 8))
