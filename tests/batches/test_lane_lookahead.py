@@ -197,6 +197,17 @@ def test_a_retired_part_is_not_opened_again() -> None:
     assert len(rehearsal.clips) == opened
 
 
+def test_parts_of_other_workers_are_forgotten() -> None:
+    """In order, blocks take turns among workers; each remembers those with videos of its own."""
+    rehearsal = Rehearsal(long_tour(start=0, shuffle=False), WorkerShard(0, 8, 1))
+    rehearsal.run()
+    lanes = rehearsal.lanes.values()
+    owned = [part for lane in lanes for part in lane._parts.values() if part.share.videos]
+
+    assert owned
+    assert len(owned) >= sum(len(lane._opened) for lane in lanes) > 0
+
+
 @given(tour=tours())
 @examples(60)
 def test_clips_are_fetched_in_the_parts_that_come(tour: Schedule) -> None:

@@ -32,6 +32,7 @@ from robostream.decode import (
 )
 from robostream.errors import ChangedFileError, DatasetError
 from robostream.meta import DepthCoding, LeRobotDatasetMetadata, decode_depth, image_shape, is_depth
+from robostream.storage import FileOpener
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +59,9 @@ class CameraReader:
     For one thread. It reads byte ranges of remote files and downloads no whole file.
     """
 
-    def __init__(self, dataset: OpenedDataset) -> None:
+    def __init__(self, dataset: OpenedDataset, opener: FileOpener | None = None) -> None:
         self._dataset = dataset
-        self._opener = dataset.file_opener()
+        self._opener = opener or dataset.file_opener()
         self._engine = FrameEngine(
             self._opener.open,
             budget_bytes=0,
@@ -111,8 +112,8 @@ def probe_cameras(dataset: OpenedDataset) -> dict[str, ProbedCamera]:
     A camera without a readable file among the first episodes is left out: reading its frames will
     raise the error.
     """
-    spec = dataset.spec
-    files = _open_videos(dataset)
+    spec, opener = dataset.spec, dataset.file_opener()
+    files = _open_videos(dataset, opener)
     probed: dict[str, ProbedCamera] = {}
     for key in spec.cameras:
         for episode in _first_episodes(dataset):
@@ -120,7 +121,7 @@ def probe_cameras(dataset: OpenedDataset) -> dict[str, ProbedCamera]:
                 if key in spec.videos:
                     probed[key] = _probe_video(dataset, files, episode, key)
                 else:
-                    with CameraReader(dataset) as reader:
+                    with CameraReader(dataset, opener) as reader:
                         channels, height, width = reader.read(key, episode, [0])[0].shape
                     probed[key] = ProbedCamera((channels, height, width))
                 break
@@ -183,9 +184,9 @@ def warn_of_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     )
 
 
-def _open_videos(dataset: OpenedDataset) -> VideoFiles:
+def _open_videos(dataset: OpenedDataset, opener: FileOpener | None = None) -> VideoFiles:
     return VideoFiles(
-        dataset.file_opener().open,
+        (opener or dataset.file_opener()).open,
         max_files=1,
         index_folder=dataset.index_folder,
         looked_since_s=dataset.opened_at_s,

@@ -158,11 +158,12 @@ class LaneLookahead:
 
     def open(self, part: LanePart) -> list[ClipUses]:
         """Return the clips of a part; the first call opens them."""
-        if part in self._opened:
+        # A part without videos is made anew for each of its samples, so it is not remembered.
+        if part in self._opened or not part.share.videos:
             return part.clips
         share, plan = part.share, self._schedule.plan
         ours, steps = self._steps(part.start, part.stop)
-        if share.videos and ours.any() and part.episode not in plan.quarantined:
+        if ours.any() and part.episode not in plan.quarantined:
             samples, steps = part.frame(np.arange(part.start, part.stop)[ours]), steps[ours]
             behind = (self._first_head - part.stop) % self._length
             is_behind = self.runs_ahead and behind < self._lane.window

@@ -8,6 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -68,11 +69,12 @@ class SourceReader:
     def __init__(
         self,
         layout: SourceLayout,
+        *,
         lru: RowLru,
         frame_cache: FrameCache,
-        *,
         meter: Meter,
         traffic: Traffic,
+        long_requests: threading.Semaphore,
         max_files: int,
     ) -> None:
         dataset, spec = layout.dataset, layout.dataset.spec
@@ -96,12 +98,11 @@ class SourceReader:
         self._images = {
             key: RowCache(dataset, opener, [key], lru, checks_times=False) for key in spec.images
         }
-        # Long requests share the bandwidth and hold their bytes in memory, so few run at a time.
-        self._long_requests = threading.Semaphore(config.PREFETCH_REQUESTS)
-        self._fetches_ahead = prefetch_requests(dataset) > 0
+        self._long_requests = long_requests
         self._opener = opener
         self._frame_cache = frame_cache
-        self._row_reader = RowReader(dataset, opener, [])
+        # Finds the rows to fetch ahead.
+        self._row_reader = RowReader(dataset, opener, []) if prefetch_requests(dataset) else None
         self._lock = threading.Lock()
         self._fetched: dict[UpcomingPart, list[_FileSpan]] = {}
 
@@ -132,10 +133,10 @@ class SourceReader:
 
         They stay until the part is released. `when` its first frame is due: see `NextUse`.
         """
-        if not self._fetches_ahead:
+        if self._row_reader is None:
             return
         fetched = self._fetched[coming] = []
-        for span in self._spans(coming):
+        for span in self._spans(coming, self._row_reader):
             is_long = span.stop - span.start > config.WHOLE_FILE_BYTES
             with self._long_requests if is_long else nullcontext():
                 self._opener.open(span.file).prefetch(span.start, span.stop, when)
@@ -150,7 +151,7 @@ class SourceReader:
             next_use = math.inf if is_last else when
             self._opener.open(span.file).release(span.start, span.stop, next_use)
 
-    def _spans(self, coming: UpcomingPart) -> Iterator[_FileSpan]:
+    def _spans(self, coming: UpcomingPart, reader: RowReader) -> Iterator[_FileSpan]:
         """Open the files of a part; yield what must be read of them."""
         for camera in coming.videos:
             if not self._are_cached(coming, camera):
@@ -161,12 +162,12 @@ class SourceReader:
         if coming.rows:
             own = coming.episode - self.layout.first_episode
             # Fetched first, so that no thread waits for a server while it holds the lock.
-            footer = _FileSpan(*self._row_reader.footer(own))
+            footer = _FileSpan(*reader.footer(own))
             yield footer
             if not footer.start:
                 return  # the file is so small that this is all of it
             with self._lock:
-                rows = self._row_reader.find(own)
+                rows = reader.find(own)
             yield _FileSpan(rows.file, *rows.groups, is_last=rows.are_shared)
 
     def _are_cached(self, coming: UpcomingPart, camera: int) -> bool:
@@ -196,10 +197,20 @@ class SourceReaders:
         max_files: int,
     ) -> None:
         self._layouts = layouts
-        self._shared = lru, frame_cache, meter
+        self._lru = lru
+        # Long requests share the bandwidth and hold their bytes in memory, so few run at a time.
+        long_requests = threading.Semaphore(config.PREFETCH_REQUESTS)
         self.traffic = Traffic()
         most = max(1, max_files // _FILES_PER_SOURCE) if len(layouts) > 1 else 1
-        self._max_files = max(1, max_files // min(most, len(layouts)))
+        self._new_reader = partial(
+            SourceReader,
+            lru=lru,
+            frame_cache=frame_cache,
+            meter=meter,
+            traffic=self.traffic,
+            long_requests=long_requests,
+            max_files=max(1, max_files // min(most, len(layouts))),
+        )
         self._first_episodes = [layout.first_episode for layout in layouts]
         self._all_fit = len(layouts) <= most
         self._readers: dict[int, SourceReader] = {}
@@ -230,17 +241,9 @@ class SourceReaders:
         """Close all files and drop all rows."""
         for reader in self.all():
             reader.close()
-        self._shared[0].clear()
+        self._lru.clear()
 
     def _open(self, number: int) -> SourceReader:
         if number not in self._readers:
-            lru, frame_cache, meter = self._shared
-            self._readers[number] = SourceReader(
-                self._layouts[number],
-                lru,
-                frame_cache,
-                meter=meter,
-                traffic=self.traffic,
-                max_files=self._max_files,
-            )
+            self._readers[number] = self._new_reader(self._layouts[number])
         return self._readers[number]

@@ -70,12 +70,16 @@ _PACKAGES = ("lerobot", "torchcodec", "datasets", "torch", "av")
 def run(
     rounds: int, seconds: float, workers: int | None, only: Sequence[str], events: Sequence[str]
 ) -> Figures:
-    """Measure, print the tables, and return the figures; the arguments are those of the command."""
+    """Measure and return the figures; the arguments are those of the command."""
     begin = time.perf_counter()
     figures = compare(only, events, workers or share_of_cores(1), rounds=rounds, seconds=seconds)
     figures["seconds"] = time.perf_counter() - begin
-    print(f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all")
     return figures
+
+
+def summary(figures: Figures) -> str:
+    """Return what is printed when the figures are on disk. Pure."""
+    return f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all"
 
 
 def compare(
@@ -262,7 +266,7 @@ def _ratios(figures: Figures) -> list[str]:
     A ratio is "" if a loader failed or was left out.
     """
     cases = beside_lerobot(figures)
-    first = next(iter(cases))
+    first = next(iter(cases), "")
     pairs = (cases.get(name, {}) for name in (first, first + _WINDOWS["sarm"]))
     return [
         _times_faster(pair.get("robostream", {}), pair.get("LeRobot map-style", {}))

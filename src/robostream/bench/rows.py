@@ -15,7 +15,6 @@ import time
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +30,6 @@ from robostream.bench.tables import Table
 from robostream.byte_sizes import format_bytes
 from robostream.meta import DEFAULT_FEATURES
 from robostream.write import create_writer
-
-if TYPE_CHECKING:
-    pass
 
 _NUMBERS = 128  # of a state and of an action, random: a row takes about 1 KB
 _EPISODE_FRAMES = 300

@@ -95,7 +95,7 @@ _OTHERS = ("meta", "plan", "shuffle", "node", "decode", "remote")
 
 
 def run(rounds: int, out: Path) -> Figures:
-    """Measure everything, print the tables, and return the figures; each run is kept in `out`."""
+    """Measure everything and return the figures; each run is kept in `out`."""
     for data in DATASETS.values():
         data.open()  # before the clock starts
     begin = time.perf_counter()
@@ -113,8 +113,12 @@ def run(rounds: int, out: Path) -> Figures:
         **others,
     }
     write_report(out / "suite", title="make bench")
-    print(f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all")
     return figures
+
+
+def summary(figures: Figures) -> str:
+    """Return what is printed when the figures are on disk. Pure."""
+    return f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all"
 
 
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:

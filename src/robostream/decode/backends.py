@@ -125,13 +125,12 @@ class PyavBackend:
         file_runs: Sequence[FileRun],
         frames: list[tuple[int, av.VideoFrame]],
         shown: set[tuple[int, int]],
-    ) -> list[tuple[int, int, Any]]:
-        """Return what `decode` yields for frames, whose time stamps are their numbers."""
-        done: list[tuple[int, int, Any]] = []
+    ) -> Iterator[tuple[int, int, Any]]:
+        """Yield what `decode` yields for frames, whose time stamps are their numbers."""
         for place, frame in frames:
             (file, run), number = file_runs[place], frame.pts
             if number is None or number < run.first_frame:
-                done.append((place, -1, None))
+                yield place, -1, None
                 continue
             if frame.is_corrupt or (place, number) in shown:
                 raise VideoFileError(
@@ -140,8 +139,7 @@ class PyavBackend:
                     "Download or copy the file again."
                 )
             shown.add((place, number))
-            done.append((place, number, self._read(frame, file.source.name)))
-        return done
+            yield place, number, self._read(frame, file.source.name)
 
 
 def open_on_cpu(config: CodecConfig) -> av.VideoCodecContext:

@@ -207,10 +207,12 @@ class _Readers(dict[FrameLayout, PlaneReader | None]):
 
 
 def _write_colours(colours: npt.NDArray[np.uint8], out: Values) -> None:
-    out[:] = colours
     if out.dtype == np.float32:
-        # A true division: multiplying by 1/255 differs in the last bit.
-        np.divide(out, _WHITE, out=out)
+        # A true division: multiplying by 1/255 differs in the last bit. NumPy before 2 would take
+        # float16 for bytes and this number.
+        np.divide(colours, _WHITE, out=out, dtype=np.float32)
+    else:
+        out[:] = colours
 
 
 def _check_device(frame: DecodedFrame) -> None:

@@ -295,7 +295,8 @@ def _is_split(cores: set[int]) -> bool:
 
 def _cpu_quota() -> float | None:
     numbers = _read(_CGROUP / "cpu.max").split()
-    return int(numbers[0]) / int(numbers[1]) if numbers and all(map(str.isdigit, numbers)) else None
+    is_limited = len(numbers) == 2 and all(map(str.isdigit, numbers))
+    return int(numbers[0]) / int(numbers[1]) if is_limited else None
 
 
 def _address_space() -> int:

@@ -89,7 +89,7 @@ def locate_dataset(
         ) from error.__cause__
     access = {} if token is None else {"token": token}
     url = f"hf://datasets/{name}@{commit}"
-    return as_location(folder), Location(url, access | (options or {}), cache), commit
+    return as_location(folder), as_location(url, access | (options or {}), cache), commit
 
 
 def pin_and_download(

@@ -112,7 +112,7 @@ def _chunk(
     owners = np.repeat(np.arange(len(found)), [len(part[0]) for part in found])
     columns = [*(np.concatenate(part) for part in zip(*found, strict=True)), owners]
     order = np.argsort(columns[0])
-    listed = chain.from_iterable(extras.values())
+    listed = chain.from_iterable(extras.get(step, ()) for step in steps)
     quarantined = [position for _, position in listed]
     if quarantined:
         order = order[~np.isin(columns[0][order], quarantined)]

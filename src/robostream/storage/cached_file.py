@@ -71,6 +71,8 @@ class CachedFile:
         Of several processes that miss the same bytes, one fetches them and the others wait.
         """
         pieces = self._find(*self._check(start, stop))
+        if len(whole := pieces.get(start, b"")) == stop - start:
+            return whole
         gaps = _gaps(pieces, start, stop)
         if gaps:
             with self.claim(gaps[0][0], gaps[-1][1]):
@@ -206,10 +208,12 @@ class CachedFile:
                 begin, end = max(begin, start), min(end, stop)
                 pieces[begin] = file.read(begin, end)
             after = file.raw_column("header", blocks)
-            parts = (
-                slice(16 * (r.start - blocks.start), 16 * (r.stop - blocks.start)) for r in present
-            )
-            if after == before or all(after[part] == before[part] for part in parts):
+            first = blocks.start
+            if after == before or all(
+                after[16 * (run.start - first) : 16 * (run.stop - first)]
+                == before[16 * (run.start - first) : 16 * (run.stop - first)]
+                for run in present
+            ):
                 self._note_use(file, present)
                 return pieces
             # Blocks were evicted or filled meanwhile: look again.

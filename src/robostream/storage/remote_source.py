@@ -164,7 +164,8 @@ class RemoteSource(ByteSource):
 
     def _stat(self) -> FileChunk:
         with self._first_look:  # of several threads, one asks the server
-            return self._known or self._send(self._file.stat)
+            answer = self._known or self._send(self._file.stat)
+            return self._known or answer  # with what a reader has learnt meanwhile
 
     def _send(self, send: Callable[[], FileChunk]) -> FileChunk:
         try:

@@ -131,7 +131,7 @@ class RateLimit:
 
     def __init__(self, folder: Path, server: str) -> None:
         self._path = folder / digest(server)[:32]
-        self._opened: int | None = None
+        self._opened: tuple[int, int] | None = None
 
     def wait(self) -> float:
         """Block until a request may be sent; return the seconds waited."""
@@ -169,18 +169,23 @@ class RateLimit:
         # Each lock has its own descriptor, so that threads and forked processes exclude each other.
         with open(f"/proc/self/fd/{self._fd()}", "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield self._read()
+            try:
+                yield self._read()
+            finally:
+                # Closing is not enough: a process forked meanwhile keeps the file open, and locked.
+                fcntl.flock(file, fcntl.LOCK_UN)
 
     def _fd(self) -> int:
-        # No cached_property: until Python 3.12 it has a lock, which a fork could leave locked.
-        if self._opened is None:
+        # A forked process opens its own: it may have closed what it inherited.
+        if self._opened is None or self._opened[0] != os.getpid():
             try:
                 make_private_folder(self._path.parent)
-                self._opened = open_private(self._path, os.O_RDWR | os.O_CREAT)
+                fd = open_private(self._path, os.O_RDWR | os.O_CREAT)
             except OSError:
-                # The folder is not writable: this process and its forks keep a limit of their own.
-                self._opened = os.memfd_create("rate limit", os.MFD_CLOEXEC)
-        return self._opened
+                # The folder is not writable: this process keeps a limit of its own.
+                fd = os.memfd_create("rate limit", os.MFD_CLOEXEC)
+            self._opened = os.getpid(), fd
+        return self._opened[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,8 @@ def test_files_are_read_where_the_dataset_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("episode", "cameras", "words"), [(9, None, "has 2"), (0, ["left"], "are observation.images")]
+    ("episode", "cameras", "words"),
+    [(9, None, "has 2"), (-1, None, "has 2"), (0, ["left"], "are observation.images")],
 )
 def test_unknown_episodes_and_cameras_are_rejected(
     episode: int, cameras: list[str] | None, words: str

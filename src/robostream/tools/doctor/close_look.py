@@ -91,8 +91,8 @@ def look_closely(
     dataset = open_or_judge(location)
     if not isinstance(dataset, OpenedDataset):
         return CloseLook(str(location.root or location.repo_id), episode, {}, dataset)
-    meta, known = dataset.meta, dataset.meta.camera_keys
-    if not 0 <= episode < (count := len(meta.episodes)):
+    meta, known, count = dataset.meta, dataset.meta.camera_keys, len(dataset.meta.episodes)
+    if not 0 <= episode < count:
         raise SelectionError(
             f"there is no episode {episode}; {meta.repo_id} has {count}, from 0 on"
         )
