@@ -13,12 +13,14 @@ import numpy.typing as npt
 import pytest
 import torch
 from PIL import Image
+from PIL import __version__ as pillow_version
 
 from robostream.assemble.images import decode_image, write_image
 from robostream.errors import DataFileError
 
 HEIGHT, WIDTH = 3, 5
 RNG = np.random.default_rng(0)
+PILLOW = int(pillow_version.partition(".")[0])
 
 
 def encode(image: Image.Image, file_format: str, **options: Any) -> bytes:
@@ -115,7 +117,8 @@ def test_colour_of_16_bits_is_read_with_8() -> None:
         ("PA", "tiff", "a palette"),
         ("CMYK", "jpeg", "printing inks"),
         ("CMYK", "tiff", "printing inks"),
-        ("YCbCr", "tiff", "colour differences"),
+        # Pillow before 13 cannot read the YCbCr TIFF that it writes.
+        *([("YCbCr", "tiff", "colour differences")] if PILLOW >= 13 else []),
         ("LAB", "tiff", "colour differences"),
     ],
 )

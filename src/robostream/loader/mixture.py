@@ -70,8 +70,7 @@ class MixtureDataset(FrameStream):
     """Streams several datasets in given shares, in one order all ranks agree on.
 
     Use it with `StreamingDataLoader`, like a StreamingLeRobotDataset. Each frame is delivered floor
-    or ceil of its dataset's laps per epoch, over all epochs equally often within one. The
-    arguments that are not listed here are those of StreamingLeRobotDataset.
+    or ceil of its dataset's laps per epoch, over all epochs equally often within one.
 
     Args:
         sources: The datasets: `Source`s, or names, paths or URLs.
@@ -88,8 +87,22 @@ class MixtureDataset(FrameStream):
             statistics of each group.
         image_transforms: Applied to each camera of a sample, depth excepted, unless its source has
             a transform of its own.
+        tolerance_s: How far a frame's time may be from the table's.
+        episode_pool_size: About how many episodes are mixed at a time, over all ranks.
+        seed: Seed of the order.
         shuffle: False for all datasets one after the other, in their own order.
+        return_uint8: Cameras as uint8 instead of float32 in [0, 1].
+        rank: This process's number, with `world_size`; by default found from the launcher.
+        world_size: How many processes share the epoch.
+        lanes: How many lanes the order is cut into.
         clip_windows: Clamp windows at the kept frames of a source instead of at the episode.
+        video_decode_device: As for StreamingLeRobotDataset.
+        frame_cache_bytes: As for StreamingLeRobotDataset.
+        frame_cache_dir: As for StreamingLeRobotDataset.
+        depth_output_unit: "mm" or "m".
+        on_bad_episode: "raise", or "quarantine" to continue without it.
+        cache_dir: As for StreamingLeRobotDataset.
+        cache_limit: As for StreamingLeRobotDataset.
     """
 
     schema: Final[Schema] = forward("_content.schema", "What every sample has.")

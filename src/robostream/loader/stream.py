@@ -51,7 +51,13 @@ def cursor_of(stream: FrameStream) -> StreamCursor:
 
 
 class FrameStream(IterableDataset[dict[str, Any]]):
-    """An ordered, resumable stream of samples that ranks share: of one dataset, or a mixture."""
+    """An ordered, resumable stream of samples that ranks share: of one dataset, or a mixture.
+
+    Args:
+        cursor: What it delivers, and where it stands.
+        repo_id: Its name.
+        video_decode_device: Where its loaders decode videos.
+    """
 
     num_frames: Final[int] = forward(
         "_cursor.order.num_frames", "Frames that all ranks together deliver in an epoch."
