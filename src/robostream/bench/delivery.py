@@ -21,6 +21,7 @@ from PIL import Image
 from robostream.bench.case import BenchCase
 from robostream.bench.loaders import OpenLoader
 from robostream.bench.results import Figures
+from robostream.decode import one_thread
 from robostream.meta import LeRobotDatasetMetadata
 
 Images = npt.NDArray[np.uint8]
@@ -99,7 +100,11 @@ def _from_videos(meta: LeRobotDatasetMetadata, key: str) -> Images:
         path = Path(meta.root, meta.get_video_file_path(episode, key))
         if path not in files:
             with av.open(str(path)) as container:
-                frames = [f.to_ndarray(format="rgb24") for f in container.decode(video=0)]
+                # On one thread: PyAV's own threads for this would not survive a loader's fork.
+                options = one_thread()
+                frames = [
+                    f.to_ndarray(format="rgb24", **options) for f in container.decode(video=0)
+                ]
             files[path] = np.stack(frames)
         first = round(float(meta.episodes[f"videos/{key}/from_timestamp"][episode]) * meta.fps)
         images.append(files[path][first : first + int(meta.episodes["length"][episode])])

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from robostream.bench.case import BenchCase
 from robostream.dataset import LeRobotDataset
+from robostream.decode import one_thread
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.meta import LeRobotDatasetMetadata
 
@@ -59,7 +60,8 @@ def _image_at(container: Any, time_s: float) -> torch.Tensor:
     container.seek(target, stream=stream)
     for frame in container.decode(stream):
         if frame.pts >= target:
-            return torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1).contiguous()
+            image = frame.to_ndarray(format="rgb24", **one_thread())
+            return torch.from_numpy(image).permute(2, 0, 1).contiguous()
     raise ValueError(f"no frame at {time_s} s")
 
 
