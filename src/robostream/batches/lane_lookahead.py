@@ -158,7 +158,8 @@ class LaneLookahead:
 
     def open(self, part: LanePart) -> list[ClipUses]:
         """Return the clips of a part; the first call opens them."""
-        # A part without videos is made anew for each of its samples, so it is not remembered.
+        # Without videos there is nothing to open. Such parts are not remembered: in an unshuffled
+        # epoch a worker meets new ones with every block of the others.
         if part in self._opened or not part.share.videos:
             return part.clips
         share, plan = part.share, self._schedule.plan
