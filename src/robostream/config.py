@@ -54,7 +54,7 @@ STRETCH_FRAMES = 32
 # needs the slowest.
 PREFETCH_BATCHES = 4
 PREFETCH_SAMPLES = 256
-PREFETCH_SAMPLES_PER_WORKER = 64
+PREFETCH_SAMPLES_PER_WORKER = 32
 # Processes that decode on one GPU: one per this much of its memory, of which each takes about a
 # tenth. More than the maximum does not make its decoders busier.
 GPU_BYTES_PER_WORKER = 6 * 1024**3
@@ -64,7 +64,9 @@ HELD_BATCHES = 3
 # Memory for batches built ahead: the larger of a total and an amount per worker. Of large batches
 # fewer are built ahead, but at least two.
 BATCH_MEMORY_BYTES = 640 * 1024**2
-BATCH_MEMORY_PER_WORKER_BYTES = 80 * 1024**2
+BATCH_MEMORY_PER_WORKER_BYTES = 48 * 1024**2
+# Memory per worker for what it decodes beyond that while it waits for the slowest worker.
+DECODE_AHEAD_BYTES = 24 * 1024**2
 # Samples per batch: more are a mistake, and positions must fit into 64 bits.
 MOST_BATCH_SIZE = 1 << 31
 # Lanes of an order: each takes some tens of bytes in every process.

@@ -103,13 +103,13 @@ def test_pieces_are_fetched_as_they_come_near() -> None:
     )
     fetched.wait_until({0, 1, 2})
     assert sorted(fetched) == [0, 1, 2]
-    prefetcher.advance(2)
+    prefetcher.advance(2, 2)
     released.wait_until({0})
     assert released == [0]
-    prefetcher.advance(20)
+    prefetcher.advance(20, 20)
     fetched.wait_until({0, 1, 2, 3, 4})
     assert sorted(fetched) == [0, 1, 2, 3, 4]
-    prefetcher.advance(1000)
+    prefetcher.advance(1000, 1000)
     fetched.wait_until(set(range(10)))
 
     assert sorted(fetched) == list(range(10))

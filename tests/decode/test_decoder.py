@@ -58,7 +58,7 @@ class Stage:
                 out, [self.videos[which].pictures[frame] for frame in frames]
             )
             self.clips[which].now.clear()
-        self.decoder.end_batch()
+        self.decoder.count_evictions()
 
     def is_waiting(self, which: int) -> bool:
         """Return whether a decoder waits inside a GOP of a clip."""

@@ -52,7 +52,7 @@ CHOSEN: dict[str, set[str]] = {
     },
     "docs/gpu.md": {"420 MB", "6 GiB", "600 MiB"},
     "docs/inspect.md": {"2 GiB"},
-    "docs/loading.md": {"640 MiB", "80 MiB", "5 GiB", "5 %", "30 %", "85 %"},
+    "docs/loading.md": {"640 MiB", "48 MiB", "3 GiB", "5 %", "30 %", "85 %"},
     "docs/memory.md": {"150 MB"},
     "docs/mixtures.md": {"3 times"},
     "docs/order.md": {"1 %", "50 %", "99 %"},

@@ -154,8 +154,8 @@ def test_large_batches_are_built_fewer_at_a_time() -> None:
     assert choose_depth(64, 300 << 20, 2) == 2
     assert choose_depth(64, 4 << 30, 2) == 2
     assert choose_depth(1, 1 << 10, 2) == 256
-    assert choose_depth(32, 20 << 20, 16) == 32
-    assert choose_depth(16, 40 << 20, 16) == 31
+    assert choose_depth(32, 20 << 20, 16) == 16
+    assert choose_depth(16, 40 << 20, 16) == 18
 
 
 def test_unknown_arguments_are_refused() -> None:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import gc
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,13 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from robostream import LeRobotDataset
 from robostream.errors import SelectionError, WorkerError
 from tests.loader.streams import AV1, flat, open_loader, open_stream
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """Collect torch's iterators here: in the fork of a later test, that may never end."""
+    yield
+    gc.collect()
 
 
 class MyEnd(StopIteration):

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging
 import operator
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
@@ -31,6 +32,13 @@ from robostream.plan import (
 
 logger = logging.getLogger(__name__)
 
+# A process decodes for several batches at once, until its parts of them hold so many frames.
+FRAMES_AT_A_TIME = 32
+# It decodes ahead for at most so many batches, and while the memory for decoded frames has room for
+# several times as many.
+_MOST_BATCHES_AHEAD = 96
+_LEAST_ROOM = 2 * FRAMES_AT_A_TIME
+
 _num_left = operator.attrgetter("num_left")
 # Frames to decode, by clip.
 _Requests = dict[ClipUses, list[int]]
@@ -49,12 +57,12 @@ class BadSampleError(Exception):
 
 
 class _BatchPart(NamedTuple):
-    """One process's part of a batch: where it is written, and what belongs to it."""
+    """One process's part of a batch, and the error that decoding it with others raised."""
 
-    arrays: Arrays
     samples: list[SampleParts]
     wants: list[WantedFrames]
     clips: list[list[ClipUses]]
+    failure: Exception | None = None
 
 
 class BatchBuilder:
@@ -71,7 +79,8 @@ class BatchBuilder:
         self._longest_window = max((c.stack[0] for c in worker.layout.cameras), default=0)
         self._clock = Clock()
         self._lanes: list[LaneLookahead] = []
-        # To be closed with the batch: clips that are delivered, or of samples without a lane.
+        # The clips of samples without a lane, and those to close because they are delivered.
+        self._extras: list[list[ClipUses]] = []
         self._ending: list[ClipUses] = []
         numbers: list[int] = []
         for at, number in enumerate(lanes):
@@ -80,15 +89,36 @@ class BatchBuilder:
                 numbers.append(number)
                 self._lanes.append(self._open_lane(number, at))
         self._steps = schedule_steps(schedule, numbers)
+        # What is decoded ahead: the shares of batches that have no memory yet, and their parts.
+        self._shares_ahead: deque[ScheduledStep] = deque()
+        self._parts_ahead: dict[int, _BatchPart | BadSampleError] = {}
         self._prefetcher = self._prefetch() if worker.prefetch_requests else None
 
     def next_share(self) -> ScheduledStep | None:
         """Return this process's share of the next step, or None after the last step."""
-        return next(self._steps, None)
+        return self._shares_ahead.popleft() if self._shares_ahead else next(self._steps, None)
+
+    def decode_ahead(self) -> bool:
+        """Decode for batches after those that have memory; return False if there is none to decode.
+
+        Workers that wait for others so gain time for later, in the memory for decoded frames.
+        """
+        ahead = self._shares_ahead
+        if len(ahead) >= _MOST_BATCHES_AHEAD or not self._worker.has_room(_LEAST_ROOM):
+            return False
+        shares: list[ScheduledStep] = []
+        frames = 0
+        while frames < FRAMES_AT_A_TIME and (share := next(self._steps, None)) is not None:
+            shares.append(share)
+            frames += self.count_frames(share)
+        ahead += shares
+        self._parts_ahead |= zip([s.step for s in shares], self._decode_parts(shares), strict=False)
+        self._worker.count()
+        return bool(shares)
 
     def count_frames(self, share: ScheduledStep) -> int:
-        """Return about how many frames a share of a batch has."""
-        return len(share.places) * self._longest_window
+        """Return about how many frames a share of a batch has, at least one."""
+        return max(1, len(share.places) * self._longest_window)
 
     def fill(self, shares: Sequence[tuple[ScheduledStep, Arrays]]) -> Iterator[Texts]:
         """Write this process's parts of some batches; yield the texts of each when it is written.
@@ -97,29 +127,23 @@ class BatchBuilder:
         BadSampleError for the first batch that cannot be built, after those before it.
         """
         self._clock.move_to(shares[0][0].step)
-        if self._prefetcher is not None:
-            self._prefetcher.advance(self._clock.step)
-        ahead: _Requests = {}
+        decoded = self._parts_ahead
+        new = [share for share, _ in shares if share.step not in decoded]
+        decoded |= zip([share.step for share in new], self._decode_parts(new), strict=False)
         parts: list[_BatchPart] = []
-        bad: BadSampleError | None = None
         for share, arrays in shares:
-            try:
-                parts.append(self._collect(share, arrays, ahead))
-            except BadSampleError as error:
-                bad = error
-                break
-        failure = self._decode([want for part in parts for want in part.wants], ahead)
-        for (share, _), part in zip(shares, parts, strict=False):
+            part = decoded.pop(share.step)
+            if isinstance(part, BadSampleError):
+                raise part
             self._clock.move_to(share.step)
-            if failure is not None:
+            if part.failure is not None:
                 self._decode_one_by_one(part.wants)
-            texts = self._write(part)
-            if part is parts[-1]:
+            texts = self._write(part, arrays)
+            parts.append(part)
+            if len(parts) == len(shares):
                 self._finish(parts)  # before the last batch is delivered, so that all is counted
             yield texts
-        if bad is not None:
-            raise bad
-        if failure is not None:
+        for failure in dict.fromkeys(part.failure for part in parts if part.failure):
             logger.warning(
                 "decoding several frames at once failed, but decoding each again for its own "
                 "sample did not, so nothing is missing. The first error was: %s",
@@ -132,13 +156,38 @@ class BatchBuilder:
             self._prefetcher.close()
         for lane in self._lanes:
             self._ending += lane.clips()
+        for clips in self._extras:
+            self._ending += clips
         self._close_clips()
         self._lanes.clear()
 
-    def _collect(self, share: ScheduledStep, arrays: Arrays, ahead: _Requests) -> _BatchPart:
+    def _decode_parts(self, shares: Sequence[ScheduledStep]) -> list[_BatchPart | BadSampleError]:
+        """Decode this process's parts of some batches, all at once.
+
+        The parts end with the first sample whose clips cannot be opened.
+        """
+        if not shares:
+            return []
+        if self._prefetcher is not None:
+            self._prefetcher.advance(self._clock.step, shares[0].step)
+        ahead: _Requests = {}
+        parts: list[_BatchPart] = []
+        bad: list[BadSampleError] = []
+        for share in shares:
+            try:
+                parts.append(self._collect(share, ahead))
+            except BadSampleError as error:
+                bad.append(error)
+                break
+        failure = self._decode([want for part in parts for want in part.wants], ahead)
+        if failure is not None:
+            parts = [part._replace(failure=failure) for part in parts]
+        return [*parts, *bad]
+
+    def _collect(self, share: ScheduledStep, ahead: _Requests) -> _BatchPart:
         """Return a part of a batch, and add to `ahead` what to decode ahead for it."""
         worker = self._worker
-        part = _BatchPart(arrays, [], [], [])
+        part = _BatchPart([], [], [])
         for place, at, frame, head in zip(
             share.places, share.lanes, share.frames, share.heads, strict=True
         ):
@@ -151,7 +200,7 @@ class BatchBuilder:
             if not ours.videos:
                 continue
             if worker.runs_ahead and lane.runs_ahead:
-                self._run_ahead(lane, head, ahead)
+                self._run_ahead(lane, head, share.step, ahead)
             try:
                 clips = lane_part.clips or lane.open(lane_part)
             except Exception as error:
@@ -161,19 +210,20 @@ class BatchBuilder:
         for place, position in share.extras:
             sample, clips = self._open_extra(share.step, place, position)
             part.samples.append(sample)
+            part.clips.append(clips)
             part.wants.extend([WantedFrames(sample, u, u.want(sample.frame)) for u in clips])
         return part
 
-    def _write(self, part: _BatchPart) -> Texts:
+    def _write(self, part: _BatchPart, arrays: Arrays) -> Texts:
         """Write a part whose frames are decoded; return its texts."""
         texts: Texts = {}
         sample = part.samples[0] if part.samples else None
         try:
             for want in part.wants:
                 sample = want.sample
-                self._writer.draw(want, part.arrays)
+                self._writer.draw(want, arrays)
             for sample in part.samples:  # the error names it
-                self._writer.fill(sample, part.arrays, texts)
+                self._writer.fill(sample, arrays, texts)
         except Exception as error:
             assert sample is not None
             self._blame(sample, error)
@@ -205,7 +255,7 @@ class BatchBuilder:
         stagger = len(self._lanes)
         return LaneLookahead(self._schedule, number, share_of, open_clip, stagger=stagger)
 
-    def _run_ahead(self, lane: LaneLookahead, head: int, ahead: _Requests) -> None:
+    def _run_ahead(self, lane: LaneLookahead, head: int, step: int, ahead: _Requests) -> None:
         try:
             ranges = lane.run_ahead(head)
         except DatasetError:
@@ -216,7 +266,8 @@ class BatchBuilder:
             missing = uses.missing(first, stop)
             if missing and lane.catch_up_steps is not None:
                 # Frames that leave only at the end of the epoch are decoded then.
-                soon = uses.due(np.array(missing)) <= lane.catch_up_steps
+                last_step = step + lane.catch_up_steps
+                soon = uses.due(np.array(missing)) <= last_step - self._clock.step
                 missing = [f for f, is_soon in zip(missing, soon, strict=True) if is_soon]
             if missing:
                 ahead.setdefault(uses, []).extend(missing)
@@ -230,17 +281,16 @@ class BatchBuilder:
         ours = source.share(shard.owns_extra_rows(place), shard.extra_cameras(place))
         sample = SampleParts(step, place, source, episode, frame, ours.rows, ours.others)
         delivered = Deliveries(np.array([frame]), np.array([step]))
-        clips = []
+        clips: list[ClipUses] = []
+        self._extras.append(clips)
         try:
             for camera in ours.videos:
-                uses = self._worker.open_clip(self._clock, camera, episode, delivered)
-                clips.append(uses)
-                self._ending.append(uses)
+                clips.append(self._worker.open_clip(self._clock, camera, episode, delivered))
         except Exception as error:
             self._blame(sample, error)
         return sample, clips
 
-    def _decode(self, wants: list[WantedFrames], ahead: _Requests) -> BaseException | None:
+    def _decode(self, wants: list[WantedFrames], ahead: _Requests) -> Exception | None:
         """Decode what samples need and what is due ahead; return the error, if there is one."""
         worker = self._worker
         for uses, frames in ahead.items():
@@ -253,7 +303,7 @@ class BatchBuilder:
                 if cache.has_checksums:
                     cache.drop_damaged(uses, frames)
                 for frame in frames:
-                    if uses.slots[frame] < 0:
+                    if not worker.has_decoded(uses, frame):
                         needed = uses.with_gop(frame) if worker.keeps_frames else [frame]
                         if worker.prefetch_requests and uses.unfetched:
                             uses.fetch(needed)
@@ -273,14 +323,13 @@ class BatchBuilder:
 
     def _finish(self, parts: list[_BatchPart]) -> None:
         for part in parts:
-            for want in part.wants:
-                want.uses.now.clear()
             for clips in part.clips:
                 if clips and not any(map(_num_left, clips)):
                     self._ending += clips
                     clips.clear()
+        self._extras = list(filter(None, self._extras))
         self._close_clips()
-        self._worker.end_batch()
+        self._worker.count()
 
     def _close_clips(self) -> None:
         for uses in self._ending:

@@ -139,14 +139,21 @@ class WorkerContext:
         """Drop the cached frames and the waiting decoder of a clip."""
         self.decoders[uses.clip.camera].close(uses)
 
-    def end_batch(self) -> None:
-        """Drop the decoded frames that are not cached, and count what was done."""
-        for decoder in self._all_decoders:
-            decoder.end_batch()
-        self._meter.flush(self.sources.traffic.take())
+    def has_decoded(self, uses: ClipUses, frame: int) -> bool:
+        """Return whether a frame is decoded and there."""
+        return uses.slots[frame] >= 0 or self.decoders[uses.clip.camera].has(uses, frame)
+
+    def has_room(self, frames: int) -> bool:
+        """Return whether so many more decoded frames fit into the memory for them.
+
+        Never on a GPU, where decoded frames take memory of the decoder.
+        """
+        return self._on_gpu is None and self._all_decoders[0].has_room(frames)
 
     def count(self) -> None:
         """Add the counts since the last call to the shared counters."""
+        for decoder in self._all_decoders:
+            decoder.count_evictions()
         self._meter.flush(self.sources.traffic.take())
 
     def count_busy(self, seconds: float) -> None:

@@ -60,13 +60,16 @@ class Prefetcher:
         self._queue: _Queue = PriorityQueue()
         self._end = weakref.finalize(owner, _end, self._queue, requests)
         # Before the threads start: they would begin with the lane that is queued first.
-        self.advance(0)
+        self.advance(0, 0)
         for _ in range(requests):
             threading.Thread(target=_work, args=(self._queue,), daemon=True).start()
 
-    def advance(self, step: int) -> None:
-        """Queue what is due soon after a step, and the release of what is not due any more."""
-        reached = int(step * self._frames_per_step) + self._margin
+    def advance(self, step: int, decoded_step: int) -> None:
+        """Queue what is due soon after the step to be decoded, and the release of what is not due.
+
+        `step` is the one to be built next: what is due before it is not read again.
+        """
+        reached = int(decoded_step * self._frames_per_step) + self._margin
         for lane, beyond in self._lanes:
             beyond[:] = [at for at in beyond if at > reached]
             while len(beyond) < _PARTS_AHEAD and (coming := next(lane, None)) is not None:

@@ -173,7 +173,7 @@ class ClipUses(Uses):
 
     Attributes:
         left: How often each frame is still to be delivered.
-        now: How often the batches being built deliver each frame that they need.
+        now: How often the batches being built still deliver each frame that they need.
         num_left: The sum of `left`.
         unfetched: Ranges [first, stop) of frames whose bytes were not fetched yet; those of one
             range are fetched together.
@@ -226,12 +226,16 @@ class ClipUses(Uses):
 
     def deliver(self, frames: list[int]) -> list[int]:
         """Count frames as delivered; return those that are not delivered again."""
-        left = self.left
+        left, now = self.left, self.now
         done = []
         for frame in frames:
             left[frame] -= 1
             if not left[frame]:
                 done.append(frame)
+            if now.get(frame, 0) > 1:
+                now[frame] -= 1
+            else:
+                now.pop(frame, None)
         self.num_left -= len(frames)
         return done
 

@@ -74,7 +74,7 @@ class FrameDecoder:
         self._next_frame: dict[Clip, int] = {}
         # Frames of the batches being built that are not cached: no later batch needs them, or the
         # cache had no room.
-        self._uncached: dict[tuple[Clip, int], DecodedFrame] = {}
+        self._uncached: dict[tuple[Uses, int], DecodedFrame] = {}
 
     @property
     def num_waiting(self) -> int:
@@ -116,18 +116,21 @@ class FrameDecoder:
         began = time.perf_counter()
         clip, slots = uses.clip, uses.slots
         found = [slots[frame] for frame in frames]
-        if min(found) >= 0:
+        are_cached = min(found) >= 0
+        if are_cached:
             self.draw_cached(clip, found, out)
         else:
             for place, (frame, slot) in enumerate(zip(frames, found, strict=True)):
                 if slot >= 0:
                     self.draw_cached(clip, [slot], out[place : place + 1])
                     continue
-                decoded = self._uncached.get((clip, frame))
+                decoded = self._uncached.get((uses, frame))
                 if decoded is None:
                     raise_missing(clip, frame)
                 self.draw_decoded(clip, decoded, out[place])
         done = uses.deliver(frames)
+        if not are_cached:
+            self._drop_uncached(uses, [frame for frame in frames if frame not in uses.now])
         if done and not self.cache.keeps_used:
             self.cache.release(uses, done)
         self._meter.images_delivered += len(frames)
@@ -155,15 +158,27 @@ class FrameDecoder:
         self._renderer.pack_into(decoded, out)
         self._renderer.write_label(out, label)
 
-    def end_batch(self) -> None:
-        """Drop the decoded frames that are not cached, and count the evictions from the cache."""
-        self._uncached.clear()
+    def count_evictions(self) -> None:
+        """Count the frames that the cache has evicted."""
         self._meter.picture_evictions += self.cache.take_evictions()
 
+    def has(self, uses: Uses, frame: int) -> bool:
+        """Return whether a frame is decoded and there."""
+        return uses.slots[frame] >= 0 or (uses, frame) in self._uncached
+
+    def has_room(self, frames: int) -> bool:
+        """Return whether so many more frames fit into the cache, with all that are not in it."""
+        return self.cache.has_room(len(self._uncached) + frames)
+
     def close(self, uses: Uses) -> None:
-        """Drop the cached frames and the waiting decoder of a clip."""
+        """Drop the decoded frames and the waiting decoder of a clip."""
+        self._drop_uncached(uses, uses.now)
         self.cache.close(uses)
         self._stop(uses.clip)
+
+    def _drop_uncached(self, uses: Uses, frames: Iterable[int]) -> None:
+        for frame in frames:
+            self._uncached.pop((uses, frame), None)
 
     def _keep(
         self, uses: Uses, number: int, decoded: DecodedFrame | None, deliver: Deliver | None
@@ -189,7 +204,7 @@ class FrameDecoder:
         if is_cached:
             is_cached = cache.add(uses, frame, decoded, self._renderer.pack)
         if is_needed and not is_cached:
-            self._uncached[clip, frame] = decoded
+            self._uncached[uses, frame] = decoded
         self._meter.convert_s += drawn - began
         self._meter.copy_s += time.perf_counter() - drawn
         return frame
@@ -198,22 +213,19 @@ class FrameDecoder:
         """Decode frames in long GOPs, with the clip's decoder if it is on the way to them."""
         clip = uses.clip
         for frame in frames:
-            if self._has(uses, frame):
+            if self.has(uses, frame):
                 continue
             if self._is_on_the_way(clip, frame) and self._run_to(uses, frame):
                 continue
             if clip in self._waiting:
                 self._retire(clip)
-            if not self._has(uses, frame):
+            if not self.has(uses, frame):
                 self._start(uses, frame)
                 self._run_to(uses, frame)
         if self._next_frame.get(clip) == len(clip):
             self._stop(clip)  # it has given the last frame
         elif clip in self._waiting:
             self._waiting.move_to_end(clip)
-
-    def _has(self, uses: Uses, frame: int) -> bool:
-        return uses.slots[frame] >= 0 or (uses.clip, frame) in self._uncached
 
     def _is_on_the_way(self, clip: Clip, frame: int) -> bool:
         """Return whether a clip's decoder will give a frame, and no GOP begins in between."""

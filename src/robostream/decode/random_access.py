@@ -243,7 +243,7 @@ class FrameEngine:
                 raise_missing(uses.clip, min(left))
 
     def _count(self) -> None:
-        self._decoder.end_batch()
+        self._decoder.count_evictions()
         self._meter.flush()
 
 

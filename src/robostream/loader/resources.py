@@ -97,6 +97,7 @@ def choose_resources(
         limits.frame_cache_bytes,
         shared,
         sum(needed),
+        ahead=0 if gpu else num_workers * config.DECODE_AHEAD_BYTES,
         memory=free_gpu_memory(gpu) if gpu else usable_memory(),
         ranks=ranks,
         on_disk=on_disk,
@@ -127,6 +128,7 @@ def choose_frame_budget(
     shared: SharedFrameLayout | None,
     needed: int,
     *,
+    ahead: int,
     memory: int,
     ranks: int,
     on_disk: bool,
@@ -137,6 +139,7 @@ def choose_frame_budget(
         asked: Bytes, a text such as "2GiB", or "auto".
         shared: The layout of the decoded frames of the whole selection; None to share none.
         needed: Bytes with which every frame is decoded once.
+        ahead: Bytes for what workers decode while they wait for others.
         memory: Bytes that the ranks of this machine may use.
         ranks: How many they are.
         on_disk: Whether a file keeps the frames instead.
@@ -153,7 +156,7 @@ def choose_frame_budget(
     if shared is not None and whole <= most:
         return FrameBudget(whole, whole > 0, "all decoded frames of the selection fit")
     if needed <= most:
-        return FrameBudget(needed, False, "what the lanes need")
+        return FrameBudget(min(needed + ahead, most), False, "what the lanes need")
     reason = f"a quarter of the memory left to {ranks} ranks; the lanes would need "
     return FrameBudget(most, False, reason + format_bytes(needed), needed - most)
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from robostream.assemble import Arrays
 from robostream.batches import (
+    FRAMES_AT_A_TIME,
     BadSampleError,
     BatchBuilder,
     Texts,
@@ -47,9 +48,7 @@ from robostream.workers.protocol import (
     encode,
 )
 
-# A worker decodes for several batches at once, until its parts of them hold so many frames.
-_FRAMES_AT_A_TIME = 32
-# It reports them together, unless writing them takes longer than this.
+# A worker reports the batches that it builds at once together, unless that takes longer than this.
 _REPORT_S = 0.05
 # How often a waiting worker checks that its consumer still runs. Usually the channel closes when
 # the consumer ends; but a process that the consumer forked may hold the channel open.
@@ -77,6 +76,11 @@ class _LiveIterator:
         """What builds its batches; opened when the first one is due."""
         lanes = rank_lanes(self._schedule.cut, self._schedule.plan.lanes)
         return BatchBuilder(self._context, self._schedule, lanes)
+
+    def decode_ahead(self) -> bool:
+        """Decode ahead if a batch was built already; return False if there is nothing to decode."""
+        builder: BatchBuilder | None = self.__dict__.get("builder")
+        return builder is not None and builder.decode_ahead()
 
     def close(self) -> None:
         """Drop its frames and decoders."""
@@ -145,8 +149,15 @@ class Worker:
             before = None if live.after is None else self._iterators.get(live.after)
             if live.slots and not (before and before.slots):
                 self._iterators.move_to_end(iterator)
-                yield from self._build(iterator, _FRAMES_AT_A_TIME)
+                yield from self._build(iterator, FRAMES_AT_A_TIME)
                 return
+
+    def decode_ahead(self) -> bool:
+        """Decode for batches that have no slot yet; return False if there is none to decode."""
+        began = time.perf_counter()
+        has_decoded = any(live.decode_ahead() for live in self._iterators.values())
+        self._context.count_busy(time.perf_counter() - began)
+        return has_decoded
 
     def build(self, iterator: int) -> Built | Failed:
         """Build the next batch of one iterator, in the consumer's own process."""
@@ -173,7 +184,7 @@ class Worker:
             slot, step = live.slots.popleft(), live.builder.next_share()
             assert step is not None, "an iterator is not asked beyond its end"
             parts.append((step, self._view(slot, step.size)))
-            num_frames -= max(1, live.builder.count_frames(step))
+            num_frames -= live.builder.count_frames(step)
         return parts
 
     def _view(self, slot: int, size: int) -> Arrays:
@@ -341,11 +352,15 @@ def _serve(connection: _Connection) -> None:
     worker = _open_worker(connection)
     # Everything loaded so far lives to the end. Frozen, the garbage collector skips it.
     gc.freeze()
+    is_idle = False
     while True:
-        while connection.is_ready(0 if worker.has_work() else _CHECK_S):
+        while connection.is_ready(_CHECK_S if is_idle else 0):
             _handle_message(worker, connection)
+            is_idle = False
         for done in worker.work():
             connection.send(done.to_picklable() if isinstance(done, Failed) else done)
+        # Waiting for a slot, it is ahead of other workers.
+        is_idle = not worker.has_work() and not worker.decode_ahead()
 
 
 def _open_worker(connection: _Connection) -> Worker:

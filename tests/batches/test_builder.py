@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches are the same however far ahead they were decoded."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robostream.batches import BadSampleError, BatchBuilder, WorkerBudgets, WorkerContext
+from robostream.loader.stream import cursor_of
+from robostream.plan import Cut, Schedule, WorkerShard, rank_lanes
+from tests.fixture_datasets import FIXTURES, copy_of
+from tests.loader.streams import open_stream
+from tests.parameters import examples
+
+WINDOW = {"observation.images.top": [-0.1, 0.0, 0.1]}
+STREAMS: dict[str, dict[str, Any]] = {
+    "short GOPs": {"root": FIXTURES / "av1_multifile"},
+    "windows": {"root": FIXTURES / "av1_multifile", "delta_timestamps": WINDOW},
+    "long GOPs": {"root": FIXTURES / "h264_long_gop"},
+    "no shuffle": {"root": FIXTURES / "av1_multifile", "shuffle": False},
+}
+FRAME_BYTES = [4 << 20, 1 << 20, 200_000]
+
+
+class Bench:
+    """One worker of two that builds the batches of an epoch."""
+
+    def __init__(self, stream: Any, frame_bytes: int, *, batch_size: int, world_size: int) -> None:
+        cursor = cursor_of(stream)
+        self.layout = cursor.layout
+        cut = Cut(0, world_size, batch_size, drop_last=False)
+        self.schedule = Schedule(stream.plan(0), cut, 0)
+        budgets = WorkerBudgets(frame_bytes, 1 << 20, 8, 2, runs_ahead=True)
+        self.context = WorkerContext(
+            self.layout, WorkerShard(0, 2, len(self.layout.cameras)), budgets
+        )
+        lanes = rank_lanes(cut, stream.lanes)
+        self.builder = BatchBuilder(self.context, self.schedule, lanes)
+        self.built = 0
+
+    @property
+    def cached(self) -> list[Any]:
+        """What the cache of decoded frames holds."""
+        cache: Any = self.context.decoders[0].cache
+        return [owner for owner in cache._owners if owner is not None]
+
+    def arrays(self, size: int) -> dict[str, Any]:
+        """Return memory for a batch."""
+        found = self.layout.arrays.items()
+        return {key: np.zeros((size, *shape), dtype) for key, (shape, dtype) in found}
+
+    def batches(self, ahead: Iterator[int], at_a_time: int) -> list[dict[str, Any]]:
+        """Build all batches; before each, decode ahead so many times."""
+        found: list[dict[str, Any]] = []
+        while True:
+            for _ in range(next(ahead)):
+                self.builder.decode_ahead()
+            shares = []
+            while len(shares) < at_a_time and (share := self.builder.next_share()) is not None:
+                shares.append((share, self.arrays(share.size)))
+            if not shares:
+                return found
+            texts = list(self.builder.fill(shares))
+            found += [arrays | own for (_, arrays), own in zip(shares, texts, strict=True)]
+            self.built = len(found)
+
+
+def _bench(name: str, *options: int) -> AbstractContextManager[Bench]:
+    return _bench_of(open_stream(**STREAMS[name]), *options)
+
+
+@contextmanager
+def _bench_of(
+    stream: Any, frame_bytes: int, batch_size: int, world_size: int = 1
+) -> Iterator[Bench]:
+    bench = Bench(stream, frame_bytes, batch_size=batch_size, world_size=world_size)
+    try:
+        yield bench
+    finally:
+        bench.builder.close()
+        bench.context.close()
+
+
+def _assert_equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.keys() == other.keys()
+        for key, value in one.items():
+            if isinstance(value, np.ndarray):
+                np.testing.assert_array_equal(value, other[key])
+            else:
+                assert value == other[key]
+
+
+@examples(12)
+@given(data=st.data())
+@pytest.mark.parametrize("name", STREAMS)
+def test_batches_do_not_depend_on_what_is_decoded_ahead(name: str, data: st.DataObject) -> None:
+    """Values and texts are those of a builder that decodes nothing ahead."""
+    frame_bytes = data.draw(st.sampled_from(FRAME_BYTES))
+    batch_size, world_size = data.draw(st.sampled_from([(1, 1), (4, 1), (3, 4)]))
+    times, at_a_time = st.integers(0, 3), data.draw(st.integers(1, 3))
+    with _bench(name, FRAME_BYTES[0], batch_size, world_size) as plain:
+        wanted = plain.batches(itertools.repeat(0), 1)
+    with _bench(name, frame_bytes, batch_size, world_size) as bench:
+        found = bench.batches(iter(lambda: data.draw(times), -1), at_a_time)
+
+    _assert_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_frames_decoded_ahead_are_dropped_with_the_builder(name: str) -> None:
+    """They are kept within the memory for decoded frames until then."""
+    with _bench(name, FRAME_BYTES[0], 4) as bench:
+        decoder = bench.context.decoders[0]
+        share = bench.builder.next_share()
+        assert share is not None
+        list(bench.builder.fill([(share, bench.arrays(share.size))]))
+        held = []
+        while bench.builder.decode_ahead():
+            held.append(len(decoder._uncached) + len(bench.cached))
+        bench.builder.close()
+
+        assert held
+        assert max(held) * decoder.cache._pool.slot_bytes(0) <= FRAME_BYTES[0]
+        assert (bench.cached, decoder._uncached) == ([], {})
+
+
+def test_without_memory_nothing_is_decoded_ahead() -> None:
+    """So a worker without a frame cache holds no frames."""
+    with _bench("short GOPs", 0, 4) as bench:
+        share = bench.builder.next_share()
+        assert share is not None
+        list(bench.builder.fill([(share, bench.arrays(share.size))]))
+
+        assert not bench.builder.decode_ahead()
+
+
+def test_an_error_ahead_is_raised_for_its_batch(tmp_path: Path) -> None:
+    """The batches before it are built."""
+    root = copy_of("av1_multifile", tmp_path)
+    for video in sorted(root.glob("videos/*top/**/*.mp4"))[1:]:
+        video.write_bytes(b"no video")
+    with _bench_of(open_stream(root, shuffle=False), FRAME_BYTES[0], 1) as bench:
+        with pytest.raises(BadSampleError) as ahead:
+            bench.batches(itertools.repeat(2), 1)
+        steps_ahead = bench.built
+    with _bench_of(open_stream(root, shuffle=False), FRAME_BYTES[0], 1) as bench:
+        with pytest.raises(BadSampleError) as plain:
+            bench.batches(itertools.repeat(0), 1)
+
+        assert 0 < bench.built == steps_ahead
+        assert str(ahead.value) == str(plain.value)
