@@ -284,8 +284,8 @@ class BatchBuilder:
         clips: list[ClipUses] = []
         self._extras.append(clips)
         try:
-            for camera in ours.videos:
-                clips.append(self._worker.open_clip(self._clock, camera, episode, delivered))
+            open_clip = self._worker.open_clip
+            clips.extend(open_clip(self._clock, n, episode, delivered) for n in ours.videos)
         except Exception as error:
             self._blame(sample, error)
         return sample, clips
