@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from robostream.bench.case import BenchCase
-from robostream.bench.delivery import count_delivered, expected_images, in_levels, is_right
-from robostream.bench.loaders import LOADERS
+from robostream.bench.loaders import LOADERS, count_delivered, expected_images, in_levels, is_right
+from robostream.bench.measure import BenchCase
 from robostream.bench.peers import PUBLICATION, compare, tables_text
-from robostream.bench.results import read_figures
-from robostream.bench.tables import DOCS, RESULTS
+from robostream.bench.results import DOCS, RESULTS, read_figures
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
 from robostream.meta import LeRobotDatasetMetadata

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from robostream.bench.measure import START_INTERVALS
-from robostream.bench.results import Figures
-from robostream.errors import MissingExtraError
+from robostream.bench.results import Figures, require_matplotlib
 
 Rows = Sequence[Figures]  # of a report
 Points = Sequence[Sequence[float]]
@@ -47,14 +46,6 @@ _STYLE: dict[Any, Any] = {
     "text.parse_math": False,
     "svg.fonttype": "none",
 }
-
-
-def require_matplotlib() -> None:
-    """Raise MissingExtraError unless matplotlib is installed."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plot", "drawing charts") from error
 
 
 def draw_svg(draw: Any, *, width: float, height: float, salt: str) -> bytes:

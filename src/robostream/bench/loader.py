@@ -21,22 +21,31 @@ from statistics import median
 from typing import Any
 
 from robostream import config
-from robostream.bench.case import PAST_S, BenchCase, BenchData
-from robostream.bench.floor import decode_floor
 from robostream.bench.loaders import open_plain, open_robostream
-from robostream.bench.measure import START_S, measure_loading, run_rounds
-from robostream.bench.processes import run_process, touch_memory, tree_bytes
+from robostream.bench.measure import (
+    PAST_S,
+    START_S,
+    BenchCase,
+    BenchData,
+    measure_loading,
+    run_rounds,
+    select_named,
+)
+from robostream.bench.meta import measure_resume
+from robostream.bench.processes import decode_floor, run_process, touch_memory, tree_bytes
 from robostream.bench.results import (
+    DOCS,
+    RESULTS,
+    Column,
     Figures,
+    Publication,
+    Table,
     describe_cores,
     machine,
     medians,
     ratios,
     read_figures,
-    select_named,
 )
-from robostream.bench.rows import measure_resume
-from robostream.bench.tables import DOCS, RESULTS, Column, Publication, Table
 from robostream.byte_sizes import format_bytes
 from robostream.loader import batch_bytes, frame_budget, share_of_cores, usable_memory
 from robostream.tools import SynthSpec

@@ -20,14 +20,18 @@ from typing import Any
 
 from robostream import config
 from robostream.bench import charts, results
-from robostream.bench.case import SARM_S, BenchCase, BenchData
-from robostream.bench.delivery import count_delivered
-from robostream.bench.loaders import LOADERS, LoaderEntry, OpenLoader
-from robostream.bench.measure import measure_loading, run_rounds
+from robostream.bench.loaders import LOADERS, LoaderEntry, OpenLoader, count_delivered
+from robostream.bench.measure import (
+    SARM_S,
+    BenchCase,
+    BenchData,
+    measure_loading,
+    run_rounds,
+    select_named,
+)
 from robostream.bench.processes import MeasurementError, run_process
-from robostream.bench.results import Figures
+from robostream.bench.results import DOCS, Column, Figures, Publication, Table
 from robostream.bench.suite import DATASETS
-from robostream.bench.tables import DOCS, Column, Publication, Table, find_block
 from robostream.loader import share_of_cores
 from robostream.tools import SynthSpec
 
@@ -89,8 +93,8 @@ def compare(
 
     `only` names loaders and `names` cases; empty means all. Each run takes `seconds`.
     """
-    chosen = results.select_named(LOADERS.values(), only)
-    cases = [replace(case, workers=workers) for case in results.select_named(CASES, names)]
+    chosen = select_named(LOADERS.values(), only)
+    cases = [replace(case, workers=workers) for case in select_named(CASES, names)]
     present = [entry for entry in chosen if not entry.package or find_spec(entry.package)]
     checked = [
         BenchCase("check", BenchData("peers-check", spec, title), batch_size=8, workers=1)
@@ -274,12 +278,12 @@ def _ratios(figures: Figures) -> list[str]:
     ]
 
 
-def _sentence(repo: Path) -> str:
-    """Return the README's sentence about the chart; its old one without figures of LeRobot."""
+def _sentence(repo: Path) -> str | None:
+    """Return the README's sentence about the chart; None without figures of LeRobot."""
     figures = PUBLICATION.read(repo)
     single, windows = _ratios(figures)
     if not (single and windows):
-        return find_block((repo / _README).read_text(), "peers")
+        return None
     return (
         f"On {figures['machine']['cpus']} CPU cores and with nothing set, robostream delivers "
         f"**{single} times** as many samples per second as LeRobot "

@@ -27,9 +27,8 @@ import numpy.typing as npt
 
 from robostream import config
 from robostream.bench.measure import cpu_s
-from robostream.bench.processes import peak_bytes, run_process
-from robostream.bench.results import Figures
-from robostream.bench.tables import Table
+from robostream.bench.processes import resident_bytes, run_process
+from robostream.bench.results import Figures, Table
 from robostream.plan import (
     CHUNK_FRAMES,
     Cut,
@@ -107,7 +106,7 @@ def measure_plan(num_frames: int, rounds: int) -> Figures:
         "state_ms": median(map(state_ms, range(rounds))),
         **{f"seek_ms {at}": value for at, value in seeks.items()},
         "seek_ratio": seeks["99 %"] / seeks["1 %"],
-        "peak_rss_mb": peak_bytes() / 1e6,
+        "peak_rss_mb": resident_bytes(peak=True) / 1e6,
     }
 
 

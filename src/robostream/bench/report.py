@@ -19,9 +19,16 @@ from typing import Any
 
 from robostream.bench import charts
 from robostream.bench.charts import Rows
-from robostream.bench.results import Figures, csv_text, describe_cores, medians, read_figures
+from robostream.bench.results import (
+    Figures,
+    Table,
+    csv_text,
+    describe_cores,
+    format_cell,
+    medians,
+    read_figures,
+)
 from robostream.bench.stream import OUT_DIR
-from robostream.bench.tables import Table, format_cell
 from robostream.errors import MissingExtraError, RobostreamError
 from robostream.storage import write_bytes_atomic
 from robostream.tools import page_html, read_style, section_html, table_html, tile_html

@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robostream import config
-from robostream.bench.case import SARM_S
-from robostream.bench.floor import decode_floor
-from robostream.bench.measure import Batch, consume, latency_figures, limit_time
-from robostream.bench.processes import sample_memory
+from robostream.bench.measure import SARM_S, Batch, consume, latency_figures, limit_time
+from robostream.bench.processes import decode_floor, sample_memory
 from robostream.bench.results import Figures, ensure_writable, machine, save_run
 from robostream.errors import RobostreamError, SelectionError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, location_of

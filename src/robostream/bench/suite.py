@@ -17,12 +17,11 @@ from statistics import median
 from typing import Any
 
 from robostream.bench import charts, results, run_benchmark
-from robostream.bench.case import SARM_S, BenchCase, BenchData, one_row_group
+from robostream.bench.measure import SARM_S, BenchCase, BenchData, one_row_group
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.report import write_report
-from robostream.bench.results import Figures
+from robostream.bench.results import DOCS, RESULTS, Column, Figures, Publication, Table
 from robostream.bench.stream import WARMUP_BATCHES, StreamSettings, measure_stream
-from robostream.bench.tables import DOCS, RESULTS, Column, Publication, Table
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
 
