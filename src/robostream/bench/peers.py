@@ -74,33 +74,20 @@ _PACKAGES = ("lerobot", "torchcodec", "datasets", "torch", "av")
 def run(
     rounds: int, seconds: float, workers: int | None, only: Sequence[str], events: Sequence[str]
 ) -> Figures:
-    """Measure and return the figures; the arguments are those of the command."""
-    begin = time.perf_counter()
-    figures = compare(only, events, workers or share_of_cores(1), rounds=rounds, seconds=seconds)
-    figures["seconds"] = time.perf_counter() - begin
-    return figures
+    """Measure the rates of all installed loaders, and what they deliver; print the tables.
 
-
-def summary(figures: Figures) -> str:
-    """Return what is printed when the figures are on disk. Pure."""
-    return f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all"
-
-
-def compare(
-    only: Sequence[str], names: Sequence[str], workers: int, *, rounds: int, seconds: float
-) -> Figures:
-    """Return the rates of all loaders whose packages are installed, and what they deliver.
-
-    `only` names loaders and `names` cases; empty means all. Each run takes `seconds`.
+    `only` names loaders and `events` cases; empty means all. Each run takes `seconds`.
     """
+    begin = time.perf_counter()
     chosen = select_named(LOADERS.values(), only)
-    cases = [replace(case, workers=workers) for case in select_named(CASES, names)]
+    workers = workers or share_of_cores(1)
+    cases = [replace(case, workers=workers) for case in select_named(CASES, events)]
     present = [entry for entry in chosen if not entry.package or find_spec(entry.package)]
     checked = [
         BenchCase("check", BenchData("peers-check", spec, title), batch_size=8, workers=1)
         for title, spec in _CHECKED_SPECS.items()
     ]
-    return {
+    figures = {
         "packages": {name: results.package_version(name) for name in _PACKAGES},
         "absent": [entry.name for entry in chosen if entry not in present],
         "workers": workers,
@@ -113,7 +100,10 @@ def compare(
             for case in checked
             for entry in _able(present, case).values()
         ],
+        "seconds": time.perf_counter() - begin,
     }
+    print(f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all")
+    return figures
 
 
 def _able(entries: Iterable[LoaderEntry], case: BenchCase) -> dict[str, LoaderEntry]:

@@ -21,7 +21,7 @@ from robostream.bench.measure import SARM_S, BenchCase, BenchData, one_row_group
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.report import write_report
 from robostream.bench.results import DOCS, RESULTS, Column, Figures, Publication, Table
-from robostream.bench.stream import WARMUP_BATCHES, StreamSettings, measure_stream
+from robostream.bench.stream import WARMUP_BATCHES, measure_stream, parse_settings
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
 
@@ -94,7 +94,7 @@ _OTHERS = ("meta", "plan", "shuffle", "node", "decode", "remote")
 
 
 def run(rounds: int, out: Path) -> Figures:
-    """Measure everything and return the figures; each run is kept in `out`."""
+    """Measure everything, print the tables, and return the figures; keep each run in `out`."""
     for data in DATASETS.values():
         data.open()  # before the clock starts
     begin = time.perf_counter()
@@ -112,12 +112,8 @@ def run(rounds: int, out: Path) -> Figures:
         **others,
     }
     write_report(out / "suite", title="make bench")
+    print(f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all")
     return figures
-
-
-def summary(figures: Figures) -> str:
-    """Return what is printed when the figures are on disk. Pure."""
-    return f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all"
 
 
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
@@ -162,14 +158,14 @@ def public_figures(figures: Mapping[str, Any]) -> Figures:
 
 def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
     """Run `bench stream` in a process of its own; only what the case sets differs from defaults."""
-    settings = StreamSettings(
-        f"bench/{case.name}",
-        root=str(case.data.open()),
+    settings = parse_settings(
+        repo_id=f"bench/{case.name}",
+        root=case.data.open(),
         source=case.name,
         mode=case.mode,
         batch_size=case.batch_size,
-        num_workers=case.workers,
-        prefetch_factor=None,
+        num_workers="auto" if case.workers is None else case.workers,
+        prefetch_factor="auto",
         floor_s=_FLOOR_S,
         **case.options,
         **limits,

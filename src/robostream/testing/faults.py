@@ -19,7 +19,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
-from robostream.testing.http_message import HttpMessage, make_response
+from robostream.testing.http_message import HttpMessage
 
 KINDS: Mapping[str, str] = {
     "status": "respond with `status` and Retry-After without asking the server",
@@ -142,22 +142,20 @@ class Director:
         request = f"{method} {path} {byte_range}"
         self._asked[request] += 1
         key = f"{self.script.seed} {request} {self._asked[request]}"
-        drawn, place = _chances(key)
+        words = hashlib.sha256(key.encode()).digest()
+        drawn, place = (int.from_bytes(words[at : at + 7], "big") / 2**56 for at in (0, 8))
         for number, fault in enumerate(self.script.faults):
             if not re.search(fault.path, path) or not _applies(fault.kind, method, byte_range):
                 continue
             self._matched[number] += 1
-            if self._is_over(number, fault):
+            is_spent = fault.times is not None and self._failed[number] >= fault.times
+            if is_spent or self._matched[number] <= fault.skip:
                 continue
             if drawn < fault.share:
                 self._failed[number] += 1
                 return fault, place
             drawn -= fault.share
         return None, place
-
-    def _is_over(self, number: int, fault: Fault) -> bool:
-        is_spent = fault.times is not None and self._failed[number] >= fault.times
-        return is_spent or self._matched[number] <= fault.skip
 
 
 def _applies(kind: str, method: str, byte_range: str) -> bool:
@@ -166,14 +164,10 @@ def _applies(kind: str, method: str, byte_range: str) -> bool:
     return kind not in _OF_BODIES or method != "HEAD"
 
 
-def _chances(key: str) -> tuple[float, float]:
-    drawn = hashlib.sha256(key.encode()).digest()
-    return tuple(int.from_bytes(drawn[at : at + 7], "big") / 2**56 for at in (0, 8))  # type: ignore[return-value]
-
-
 def refuse(fault: Fault) -> HttpMessage:
     """Return the response of a fault of kind "status"."""
-    response = make_response(fault.status, b"refused by the proxy\n")
+    line = f"HTTP/1.1 {fault.status} {HTTPStatus(fault.status).phrase}"
+    response = HttpMessage(line).with_body(b"refused by the proxy\n")
     if fault.retry_after_s is None:
         return response
     after = str(fault.retry_after_s)
@@ -183,9 +177,9 @@ def refuse(fault: Fault) -> HttpMessage:
 
 
 def position_in(body: bytes, fault: Fault, chance: float) -> int:
-    """Return how many bytes of the body precede the fault."""
+    """Return how many bytes of the body precede the fault; a complete body would be no fault."""
     place = int(chance * len(body)) if fault.at_bytes is None else fault.at_bytes
-    return min(place, len(body))
+    return min(place, max(len(body) - 1, 0))
 
 
 def apply_fault(response: HttpMessage, fault: Fault, chance: float) -> HttpMessage:
@@ -196,21 +190,15 @@ def apply_fault(response: HttpMessage, fault: Fault, chance: float) -> HttpMessa
     if fault.kind == "etag":
         return response.with_field("ETag", '"replaced"') if response.get("ETag") else response
     body, is_range = response.body, response.status == HTTPStatus.PARTIAL_CONTENT
-    place = min(position_in(body, fault, chance), len(body) - 1)
+    place = position_in(body, fault, chance)
     if fault.kind == "corrupt" and body:
         return response.with_body(body[:place] + bytes([body[place] ^ 0xFF]) + body[place + 1 :])
     if fault.kind == "short" and is_range:
         return response.with_body(body[:place])
     if fault.kind == "overlong" and is_range:
         return response.with_body(body + body[:1] * _EXCESS_BYTES)
-    if fault.kind == "wrong_range" and is_range:
-        return _shift_range(response)
-    return response
-
-
-def _shift_range(response: HttpMessage) -> HttpMessage:
     match = _CONTENT_RANGE.fullmatch(response.get("Content-Range"))
-    if match is None:
-        return response
-    start, stop = int(match[1]) + _EXCESS_BYTES, int(match[2]) + _EXCESS_BYTES
-    return response.with_field("Content-Range", f"bytes {start}-{stop}/{match[3]}")
+    if fault.kind == "wrong_range" and is_range and match is not None:
+        start, stop = int(match[1]) + _EXCESS_BYTES, int(match[2]) + _EXCESS_BYTES
+        return response.with_field("Content-Range", f"bytes {start}-{stop}/{match[3]}")
+    return response

@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import re
 from asyncio import IncompleteReadError, StreamReader
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from http import HTTPStatus
-from typing import Any
 
 _BODILESS = (204, 304)
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
@@ -50,10 +46,9 @@ class HttpMessage:
 
     def without(self, *names: str) -> HttpMessage:
         """Return the message without these headers."""
-        low = {name.lower() for name in names}
-        return replace(
-            self, fields=tuple(pair for pair in self.fields if pair[0].lower() not in low)
-        )
+        dropped = {name.lower() for name in names}
+        kept = tuple(pair for pair in self.fields if pair[0].lower() not in dropped)
+        return replace(self, fields=kept)
 
     def with_field(self, name: str, value: str) -> HttpMessage:
         """Return the message with a header set."""
@@ -72,13 +67,6 @@ class HttpMessage:
         """Return the requested [start, stop); None for a whole file or a suffix range."""
         match = _RANGE.fullmatch(self.get("Range"))
         return (int(match[1]), int(match[2]) + 1 if match[2] else None) if match else None
-
-
-def make_response(status: int, body: bytes, **fields: str) -> HttpMessage:
-    """Return a response; write header names with underscores."""
-    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
-    pairs = tuple((name.replace("_", "-"), value) for name, value in fields.items())
-    return HttpMessage(line, pairs).with_body(body)
 
 
 async def read_request(reader: StreamReader) -> HttpMessage | None:
@@ -142,15 +130,3 @@ class Exchange:
     status: int
     sent_bytes: int
     fault: str
-
-
-def counts(exchanges: Iterable[Exchange]) -> dict[str, Any]:
-    """Return the number of requests, bytes, statuses and faults. Pure."""
-    every = list(exchanges)
-    return {
-        "requests": len(every),
-        "answered": sum(not exchange.fault and exchange.status < 400 for exchange in every),
-        "sent_bytes": sum(exchange.sent_bytes for exchange in every),
-        "statuses": dict(Counter(str(exchange.status) for exchange in every)),
-        "faults": dict(Counter(exchange.fault for exchange in every if exchange.fault)),
-    }
