@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 from robostream import config
+from robostream.bench import results
 from robostream.bench.loaders import open_plain, open_robostream
 from robostream.bench.measure import (
     PAST_S,
@@ -33,19 +34,7 @@ from robostream.bench.measure import (
 )
 from robostream.bench.meta import measure_resume
 from robostream.bench.processes import decode_floor, run_process, touch_memory, tree_bytes
-from robostream.bench.results import (
-    DOCS,
-    RESULTS,
-    Column,
-    Figures,
-    Publication,
-    Table,
-    describe_cores,
-    machine,
-    medians,
-    ratios,
-    read_figures,
-)
+from robostream.bench.results import DOCS, RESULTS, Column, Figures, Publication, Table
 from robostream.byte_sizes import format_bytes
 from robostream.loader import batch_bytes, frame_budget, share_of_cores, usable_memory
 from robostream.tools import SynthSpec
@@ -126,7 +115,7 @@ def run(
         _print_case(results[-1])
     print(Table.of(results, _COLUMNS).text(), flush=True)
     print(_LEGEND)
-    figures = {"machine": machine() | {"touch_gb_per_s": touched}, "cases": results}
+    figures = {"machine": results.machine() | {"touch_gb_per_s": touched}, "cases": results}
     if not only:
         figures["resume"] = measure_resume(frames=10**6 if quick else 10**7)
     return figures
@@ -160,14 +149,14 @@ def _summarize(found: Mapping[str, Any], workers: int) -> Figures:
     return {
         "floor_images_per_s": median(floors),
         "peer_images_per_s": median(plain) if plain else None,
-        "over_floor": median(ratios(rates, floors)),
-        "over_peer": median(ratios(rates, plain)) if plain else None,
-        "over_floor_rounds": ratios(rates, floors),
-        "over_floor_after_start": median(ratios(later, floors)),
+        "over_floor": median(results.ratios(rates, floors)),
+        "over_peer": median(results.ratios(rates, plain)) if plain else None,
+        "over_floor_rounds": results.ratios(rates, floors),
+        "over_floor_after_start": median(results.ratios(later, floors)),
         "rates": ours[0]["rates"],
         "limited_by": ours[0]["limited_by"],
         "allowed_bytes": float(ours[0]["frame_cache_bytes"] + processes + held),
-        **medians(ours),
+        **results.medians(ours),
     }
 
 
@@ -267,9 +256,10 @@ _DOCS_COLUMNS: dict[str, Column] = {
 
 def _docs_block(repo: Path) -> str:
     """Return the tables of all machines, the smallest first."""
-    found = [read_figures(path) for path in (repo / RESULTS).glob("loader-*-cores.json")]
+    found = [results.read_figures(path) for path in (repo / RESULTS).glob("loader-*-cores.json")]
     return "\n\n".join(
-        f"On {describe_cores(figures)}:\n\n" + Table.of(figures["cases"], _DOCS_COLUMNS).markdown()
+        f"On {results.describe_cores(figures)}:\n\n"
+        + Table.of(figures["cases"], _DOCS_COLUMNS).markdown()
         for figures in sorted(found, key=lambda figures: int(figures["machine"]["cpus"]))
     )
 
