@@ -92,30 +92,26 @@ def run(
     cold: bool = False,
 ) -> Figures:
     """Measure, print the tables, and return the figures; the arguments are those of the command."""
-    cases = select_named(CASES, only)
-    touched = None
+    cases, rows, touched = select_named(CASES, only), [], None
     if not cold:
         touched = [touch_memory(_TOUCHED_BYTES) / 1e9 for _ in range(2)]
         print(
             "touching memory: {:.1f} GB/s the first time, {:.1f} GB/s the second".format(*touched)
         )
-    results = []
     for case, number in itertools.product(cases, workers or [share_of_cores(1)]):
         spec, small = case.data.spec, case.data
         if quick:  # a sixth of the episodes
             spec = replace(spec, episodes=max(8, spec.episodes // 6))
             small = BenchData(f"{case.data.name}-small", spec)
-        runs = _case_runs(
-            replace(case, data=small, workers=number), seconds, plain=plain, cold=cold
-        )
+        measured = replace(case, data=small, workers=number)
+        runs = _case_runs(measured, seconds, plain=plain, cold=cold)
         found = run_rounds(runs, rounds or (2 if quick else 3))
         fields = {"case": case.name, "workers": number, "seconds": seconds, "cold": cold}
         settings = {"settings": dict(case.options), "goal": case.goal}
-        results.append(fields | settings | _summarize(found, number))
-        _print_case(results[-1])
-    print(Table.of(results, _COLUMNS).text(), flush=True)
-    print(_LEGEND)
-    figures = {"machine": results.machine() | {"touch_gb_per_s": touched}, "cases": results}
+        rows.append(fields | settings | _summarize(found, number))
+        _print_case(rows[-1])
+    print(f"{Table.of(rows, _COLUMNS).text()}\n{_LEGEND}", flush=True)
+    figures = {"machine": results.machine() | {"touch_gb_per_s": touched}, "cases": rows}
     if not only:
         figures["resume"] = measure_resume(frames=10**6 if quick else 10**7)
     return figures
@@ -140,9 +136,8 @@ def _case_runs(case: BenchCase, seconds: float, *, plain: bool, cold: bool) -> d
 
 def _summarize(found: Mapping[str, Any], workers: int) -> Figures:
     ours, floors = found["robostream"], found["floor"]
-    rates, later = (
-        [run[name] for run in ours] for name in ("images_per_s", "images_per_s_after_start")
-    )
+    rates = [run["images_per_s"] for run in ours]
+    later = [run["images_per_s_after_start"] for run in ours]
     plain = [run["images_per_s"] for run in found.get("plain", ())]
     held = (ours[0]["batches_ahead"] + config.HELD_BATCHES) * ours[0]["batch_bytes"]
     processes = workers * _WORKER_BYTES + _CONSUMER_BYTES

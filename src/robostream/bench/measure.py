@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Batch = dict[str, Any]
 K = TypeVar("K")
 V = TypeVar("V")
-SINGLE = (0.0,)
 SARM_S = tuple(float(step) for step in range(8))
 PAST_S = tuple(-0.4 * step for step in range(7, -1, -1))
 # Rates are given for intervals of this many seconds, so that a stall shows.
@@ -85,7 +84,7 @@ class BenchCase:
     name: str  # in tables and file names
     data: BenchData
     batch_size: int = 32
-    window_s: tuple[float, ...] = SINGLE  # the frames of a sample, relative to its own
+    window_s: tuple[float, ...] = (0.0,)  # the frames of a sample, relative to its own
     workers: int | None = None  # None for the loader's default
     # Settings of robostream's dataset that differ from the defaults, and the same in words.
     options: Mapping[str, Any] = field(default_factory=dict)

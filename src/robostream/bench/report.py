@@ -84,9 +84,8 @@ def write_report(folder: Path, *, title: str) -> int:
         # Results of earlier versions have no such line.
         if limit := row["typical"].get("limited_by"):
             print(f"{row['label']}: limited by {limit}")
-    files = {
-        "summary.csv": results.csv_text([dict(zip(header, row, strict=True)) for row in cells])
-    }
+    lines = [dict(zip(header, row, strict=True)) for row in cells]
+    files = {"summary.csv": results.csv_text(lines)}
     try:
         files["report.html"] = report_html(rows, failures, title=title)
     except MissingExtraError as error:

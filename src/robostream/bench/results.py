@@ -140,14 +140,11 @@ def git_commit() -> str | None:
     source = Path(__file__).parents[3]
     if not (source / ".git").exists():
         return None
-    command = ["git", "-C", str(source), "describe", "--always", "--exclude=*", "--abbrev=12"]
-    try:
-        done = subprocess.run(
-            [*command, "--dirty"], capture_output=True, text=True, timeout=10, check=True
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty"]
+    with suppress(OSError, subprocess.SubprocessError):
+        options: Any = {"cwd": source, "stderr": subprocess.DEVNULL, "text": True, "timeout": 10}
+        return str(subprocess.check_output(command, **options)).strip()
+    return None
 
 
 def package_version(package: str) -> str | None:
@@ -192,9 +189,10 @@ class Table(NamedTuple):
         if columns is not None:
             widths = _narrowed(widths, signs, columns - 2 * (len(widths) - 1))
         lines.insert(1, ["-" * width for width in widths])
-        lines = [line for row in lines for line in _wrap_row(row, widths)]
+        wrapped = [zip_longest(*map(_wrap, row, widths), fillvalue="") for row in lines]
         styles = [f"{sign}{width}" for sign, width in zip(signs, widths, strict=True)]
-        return "\n".join("  ".join(map(format, line, styles)).rstrip() for line in lines)
+        texts = ("  ".join(map(format, line, styles)) for row in wrapped for line in row)
+        return "\n".join(text.rstrip() for text in texts)
 
     def markdown(self) -> str:
         """Return the table in Markdown. Pure."""
@@ -219,11 +217,6 @@ def _narrowed(widths: Sequence[int], signs: Sequence[str], room: int) -> list[in
             break
         found[widest] -= 1
     return found
-
-
-def _wrap_row(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
-    """Return the lines of a row whose cells wrap at these widths. Pure."""
-    return list(map(list, zip_longest(*map(_wrap, row, widths), fillvalue="")))
 
 
 def _wrap(text: str, width: int) -> list[str]:
