@@ -14,7 +14,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
@@ -46,31 +46,18 @@ _EXCESS_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of fault and the requests it applies to.
+    """One kind of fault and the requests it applies to."""
 
-    Attributes:
-        kind: One of KINDS.
-        share: The share of matching requests that fail.
-        path: A regular expression searched in the path of a request.
-        skip: How many matching requests pass first, in order of arrival.
-        times: The most requests that fail; None for no limit.
-        at_bytes: The position in the body; None for a random one.
-        seconds: How long a stall lasts.
-        status: The status of kind "status".
-        retry_after_s: The value of Retry-After; None for no such header.
-        as_date: Whether Retry-After is a date.
-    """
-
-    kind: str
-    share: float = 1.0
-    path: str = ""
-    skip: int = 0
-    times: int | None = None
-    at_bytes: int | None = None
-    seconds: float = 3600.0
-    status: int = 503
-    retry_after_s: int | None = None
-    as_date: bool = False
+    kind: str  # one of KINDS
+    share: float = 1.0  # of the matching requests
+    path: str = ""  # a regular expression searched in the path of a request
+    skip: int = 0  # how many matching requests pass first, in order of arrival
+    times: int | None = None  # the most requests that fail; None for no limit
+    at_bytes: int | None = None  # the position in the body; None for a random one
+    seconds: float = 3600.0  # how long a stall lasts
+    status: int = 503  # of kind "status"
+    retry_after_s: int | None = None  # the value of Retry-After; None for no such header
+    as_date: bool = False  # whether Retry-After is a date
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -79,21 +66,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The behaviour of the proxy.
+    """The behaviour of the proxy."""
 
-    Attributes:
-        faults: At most one of them applies to a request.
-        seed: The seed of all random decisions.
-        latency_s: The round trip: one for each request, one for each new connection.
-        bytes_per_s: The bandwidth that all connections share; 0 for no limit.
-        requests_per_s: The rate above which requests get status 429; 0 for no limit.
-    """
-
-    faults: tuple[Fault, ...] = ()
-    seed: int = 0
-    latency_s: float = 0.0
-    bytes_per_s: float = 0.0
-    requests_per_s: float = 0.0
+    faults: tuple[Fault, ...] = ()  # at most one of them applies to a request
+    seed: int = 0  # of all random decisions
+    latency_s: float = 0.0  # a round trip: one for each request, one for each new connection
+    bytes_per_s: float = 0.0  # the bandwidth that all connections share; 0 for no limit
+    requests_per_s: float = 0.0  # above this rate, requests get status 429; 0 for no limit
 
     def to_dict(self) -> dict[str, Any]:
         """Return the script as JSON values."""
@@ -113,16 +92,9 @@ def mixed_faults(share: float, *, path: str = "") -> tuple[Fault, ...]:
     each lasts until the client's timeout, and so are corrupted bytes, which no client detects
     without a checksum.
     """
-    mix: list[dict[str, Any]] = [
-        {"kind": "status", "status": 429, "retry_after_s": 0},
-        {"kind": "status", "status": 503},
-        {"kind": "reset"},
-        {"kind": "truncate"},
-        {"kind": "short"},
-        {"kind": "overlong"},
-        {"kind": "wrong_range"},
-    ]
-    return tuple(Fault(share=share / len(mix), path=path, **fault) for fault in mix)
+    cut = map(Fault, ("reset", "truncate", "short", "overlong", "wrong_range"))
+    mix = [Fault("status", status=429, retry_after_s=0), Fault("status", status=503), *cut]
+    return tuple(replace(fault, share=share / len(mix), path=path) for fault in mix)
 
 
 class Director:

@@ -13,17 +13,11 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 @dataclass(frozen=True, slots=True)
 class HttpMessage:
-    """A request or a response, with its whole body.
+    """A request or a response, with its whole body."""
 
-    Attributes:
-        line: The request line or status line.
-        fields: Header names and values, in the order received.
-        body: The body, decoded from chunks.
-    """
-
-    line: str
-    fields: tuple[tuple[str, str], ...] = ()
-    body: bytes = field(default=b"", repr=False)
+    line: str  # the request line or status line
+    fields: tuple[tuple[str, str], ...] = ()  # header names and values, in the order received
+    body: bytes = field(default=b"", repr=False)  # decoded from chunks
 
     @property
     def method(self) -> str:
@@ -109,24 +103,13 @@ async def _read_chunks(reader: StreamReader) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and its response.
+    """One request and its response."""
 
-    Attributes:
-        at_s: When the request arrived, in seconds since the proxy started.
-        method: The request's method.
-        path: Its path, without the query, which may hold secrets.
-        start: The first requested byte; None without a range.
-        stop: One past the last requested byte; None for an open range.
-        status: The status sent; 0 if the connection was cut before.
-        sent_bytes: How many bytes of the body were sent.
-        fault: The kind of fault injected, "limit" if the rate limit refused the request, or "".
-    """
-
-    at_s: float
+    at_s: float  # when the request arrived, in seconds since the proxy started
     method: str
-    path: str
-    start: int | None
-    stop: int | None
-    status: int
-    sent_bytes: int
-    fault: str
+    path: str  # without the query, which may hold secrets
+    start: int | None  # the first requested byte; None without a range
+    stop: int | None  # one past the last requested byte; None for an open range
+    status: int  # 0 if the connection was cut before one was sent
+    sent_bytes: int  # of the body
+    fault: str  # the kind injected, "limit" if the rate limit refused the request, or ""

@@ -28,14 +28,10 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class Proxy:
-    """A running proxy.
-
-    Attributes:
-        url: Its address; paths are those of the server behind it.
-    """
+    """A running proxy."""
 
     def __init__(self, url: str, process: subprocess.Popen[str]) -> None:
-        self.url = url
+        self.url = url  # paths are those of the server behind it
         self._process = process
 
     def play(self, script: Script) -> None:
@@ -47,13 +43,12 @@ class Proxy:
         return [Exchange(*line) for line in self._command("journal", after)]
 
     def counts(self) -> dict[str, Any]:
-        """Return the numbers of requests, bytes, statuses and faults in the journal."""
+        """Return the numbers of requests, bytes and faults in the journal."""
         every = self.journal()
         return {
             "requests": len(every),
             "answered": sum(not exchange.fault and exchange.status < 400 for exchange in every),
             "sent_bytes": sum(exchange.sent_bytes for exchange in every),
-            "statuses": dict(Counter(str(exchange.status) for exchange in every)),
             "faults": dict(Counter(exchange.fault for exchange in every if exchange.fault)),
         }
 
