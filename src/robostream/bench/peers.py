@@ -51,17 +51,9 @@ CASES = (
     BenchCase("images-single", DATASETS["images"]),
 )
 # Small enough to check every image, with several files, as large datasets have.
+_TINY: dict[str, Any] = {"cameras": 2, "width": 96, "height": 96, "fps": 5, "crf": 18}
 _CHECKED = SynthSpec(
-    episodes=12,
-    min_frames=18,
-    max_frames=26,
-    cameras=2,
-    width=96,
-    height=96,
-    fps=5,
-    crf=18,
-    data_file_mb=0.01,
-    video_file_mb=0.1,
+    episodes=12, min_frames=18, max_frames=26, data_file_mb=0.01, video_file_mb=0.1, **_TINY
 )
 _CHECKED_SPECS = {
     "video, several files": _CHECKED,
