@@ -43,7 +43,8 @@ from robostream.write import VideoPart, frame_rate, split_videos
 
 Need = dict[str, int]  # what an epoch has to read
 _LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
-_FEW: dict[str, Any] = {"cameras": 2, "distinct": 16}  # fast to make
+# Few different episodes, which are fast to make.
+_FEW: dict[str, Any] = {"cameras": 2, "distinct": 16}
 # High image quality makes the link the bottleneck, not the decoder: 37 KB a sample.
 _SPEC = SynthSpec(
     episodes=96, min_frames=60, max_frames=100, crf=5, video_file_mb=20, data_file_mb=0.2, **_FEW
