@@ -14,11 +14,14 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 
-from robostream.bench import format_table
+from robostream.bench import format_table, run_rounds
 from robostream.bench.loader import CASES, measure_robostream
+from robostream.bench.measure import BenchCase
 from robostream.bench.processes import run_process
 from robostream.loader import share_of_cores
 
@@ -33,28 +36,30 @@ def main(versions: list[str]) -> None:
     """Install, measure and print a table."""
     workers = share_of_cores(1)
     cases = [replace(case, workers=workers) for case in CASES if case.name in ("single", "sarm")]
-    rates: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for version in versions:
             install(version, Path(folder, version))
-        for _ in range(ROUNDS):
-            for case in cases:
-                for version in versions:
-                    paths = os.pathsep.join([str(Path(folder, version)), str(SOURCES)])
-                    found = run_process(
-                        measure_robostream,
-                        environment={"PYTHONPATH": paths},
-                        case=case,
-                        seconds=SECONDS,
-                    )
-                    rates.setdefault((case.name, version), []).append(found["images_per_s"])
-                    print(case.name, version, round(found["images_per_s"]), flush=True)
+        runs = {
+            (case.name, version): partial(measure, case, version, Path(folder, version))
+            for case, version in product(cases, versions)
+        }
+        rates = run_rounds(runs, ROUNDS)
     reference = REFERENCE if REFERENCE in versions else versions[-1]
     rows = [
         [name, version, median(own), median(own) / median(rates[name, reference])]
         for (name, version), own in rates.items()
     ]
     print(format_table(["case", "PyAV", "images/s", f"over PyAV {reference}"], rows))
+
+
+def measure(case: BenchCase, version: str, folder: Path) -> float:
+    """Print and return images/s with the PyAV that a folder holds."""
+    paths = os.pathsep.join([str(folder), str(SOURCES)])
+    found = run_process(
+        measure_robostream, environment={"PYTHONPATH": paths}, case=case, seconds=SECONDS
+    )
+    print(case.name, version, round(found["images_per_s"]), flush=True)
+    return float(found["images_per_s"])
 
 
 def install(version: str, folder: Path) -> None:

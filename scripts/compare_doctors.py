@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from robostream.bench.tables import Publication, Table
+from robostream.bench.results import Publication, Table
 
 REPO = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPO)]

@@ -20,8 +20,7 @@ from PIL import Image
 
 from robostream.assemble.images import decode_plain_png
 from robostream.bench.measure import cpu_s, run_rounds
-from robostream.bench.results import machine, read_figures
-from robostream.bench.tables import RESULTS, Publication, Table
+from robostream.bench.results import RESULTS, Publication, Table, machine, read_figures
 from robostream.tools import SynthSpec
 from robostream.tools.synth.recording import frames_of, image_key, script_of
 

@@ -21,8 +21,7 @@ from av.video.reformatter import VideoReformatter
 from torch.nn.functional import interpolate
 
 from robostream.bench.measure import cpu_s, run_rounds
-from robostream.bench.results import machine, read_figures
-from robostream.bench.tables import RESULTS, Publication, Table, format_cell
+from robostream.bench.results import RESULTS, Publication, Table, format_cell, machine, read_figures
 from robostream.decode import DecodedFrame, FrameReader, Renderer, load_ffmpeg
 from robostream.decode.frames import convert
 from robostream.decode.render import FILTER

@@ -13,8 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from robostream.bench.results import read_figures
-from robostream.bench.tables import RESULTS, Publication, Table
+from robostream.bench.results import RESULTS, Publication, Table, read_figures
 
 REPO = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPO)]

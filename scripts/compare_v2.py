@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from robostream import LeRobotDataset, StreamingDataLoader, StreamingLeRobotDataset
-from robostream.bench.tables import format_table
+from robostream.bench.results import format_table
 from robostream.tools import convert_dataset
 
 READ = """

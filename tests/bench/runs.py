@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robostream.bench.case import BenchCase
+from robostream.bench.measure import BenchCase
 from robostream.bench.results import machine
 from robostream.bench.stream import DEFINITIONS
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from robostream.bench import gpu, loader, peers, suite, versions
-from robostream.bench.tables import DOCS, RESULTS, Publication, replace_block
+from robostream.bench import gpu, loader, peers, remote, suite
+from robostream.bench.results import DOCS, RESULTS, Publication, replace_block
 from robostream.errors import RobostreamError
 from scripts import compare_png, compare_resize, compare_stats
 
 REPO = Path(__file__).parents[2]
 ALL = [
-    *(bench.PUBLICATION for bench in (gpu, loader, peers, suite, versions)),
+    *(bench.PUBLICATION for bench in (gpu, loader, peers, suite, remote)),
     *(script.PUBLICATION for script in (compare_png, compare_resize, compare_stats)),
 ]
 

@@ -25,7 +25,7 @@ from robostream.bench.gpu import (
     nvdec_cases,
     upload_cases,
 )
-from robostream.bench.tables import DOCS, RESULTS, row_key
+from robostream.bench.results import DOCS, RESULTS, row_key
 from robostream.cli.main import build_parser
 from tests.bench.runs import case_of
 from tests.fixture_datasets import FIXTURES

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robostream.bench.case import BenchCase
-from robostream.bench.floor import decode_floor
 from robostream.bench.loader import frame_memory, measure_plain, measure_robostream
 from robostream.bench.loaders import PlainDataset, pyav_reader
+from robostream.bench.measure import BenchCase
+from robostream.bench.meta import measure_resume
 from robostream.bench.plan import simulate
-from robostream.bench.processes import resident_bytes, run_process, touch_memory
-from robostream.bench.rows import measure_resume
+from robostream.bench.processes import decode_floor, resident_bytes, run_process, touch_memory
 from robostream.dataset import LeRobotDataset
 from tests.bench.runs import case_of
 from tests.fixture_datasets import FIXTURES

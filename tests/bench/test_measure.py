@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.bench import measure
-from robostream.bench.case import BenchCase
 from robostream.bench.measure import (
     INTERVAL_S,
     BatchTimes,
+    BenchCase,
     consume,
     latency_figures,
     limit_time,

@@ -13,12 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from robostream.bench.case import BenchCase
-from robostream.bench.delivery import count_delivered, expected_images, in_levels, is_right
-from robostream.bench.loaders import LOADERS
-from robostream.bench.peers import PUBLICATION, compare, tables_text
-from robostream.bench.results import read_figures
-from robostream.bench.tables import DOCS, RESULTS
+from robostream.bench.loaders import LOADERS, count_delivered, expected_images, in_levels, is_right
+from robostream.bench.measure import BenchCase
+from robostream.bench.peers import PUBLICATION, run, tables_text
+from robostream.bench.results import DOCS, RESULTS, read_figures
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
 from robostream.meta import LeRobotDatasetMetadata
@@ -88,9 +86,9 @@ def test_rounding_is_no_fault_and_a_neighbour_is() -> None:
 def test_unknown_loaders_and_cases_are_refused() -> None:
     """The error lists the known names."""
     with pytest.raises(RobostreamError, match="plain PyAV"):
-        compare(["nobody"], [], 1, rounds=1, seconds=1)
+        run(only=["nobody"], events=[], workers=1, rounds=1, seconds=1)
     with pytest.raises(RobostreamError, match="av1-single"):
-        compare(["plain PyAV"], ["nothing"], 1, rounds=1, seconds=1)
+        run(only=["plain PyAV"], events=["nothing"], workers=1, rounds=1, seconds=1)
 
 
 def test_tables_name_what_failed_and_what_is_absent() -> None:

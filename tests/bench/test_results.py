@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of result files, medians, memory figures and floors."""
+"""Tests of result files, medians, tables as text, memory figures and floors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from robostream.bench.floor import decode_floor
-from robostream.bench.processes import sample_memory
-from robostream.bench.results import machine, medians, ratios, read_figures, save_run
+from robostream.bench.processes import decode_floor, sample_memory
+from robostream.bench.results import (
+    format_table,
+    machine,
+    medians,
+    ratios,
+    read_figures,
+    save_run,
+)
 from robostream.errors import RobostreamError
 from tests.fixture_datasets import FIXTURES
+
+HEADER = ["name", "frames", "task"]
+ROWS = st.lists(
+    st.tuples(st.text("abc", max_size=60), st.integers(0, 10**6), st.text("xyz", max_size=90)),
+    min_size=1,
+    max_size=5,
+)
 
 
 def test_runs_of_the_same_second_have_names_of_their_own(tmp_path: Path) -> None:
@@ -80,3 +95,41 @@ def test_the_machine_is_described() -> None:
     assert here["cpu"]
     assert "torch" in here["versions"]  # type: ignore[operator]
     json.dumps(here)
+
+
+@given(rows=ROWS, columns=st.integers(40, 200))
+def test_a_table_fits_the_terminal(rows: list[tuple[str, int, str]], columns: int) -> None:
+    """Long texts wrap, so nothing of them is lost; numbers stay whole."""
+    lines = format_table(HEADER, rows, columns=columns).splitlines()
+    name, number, _ = map(len, lines[1].split("  "))
+    cells: list[list[str]] = []
+    for line in lines[2:]:
+        parts = line[:name], line[name + 2 : name + 2 + number], line[name + 4 + number :]
+        if parts[1].strip():
+            cells.append(["", "", ""])
+        cells[-1] = [cell + part.strip() for cell, part in zip(cells[-1], parts, strict=True)]
+
+    assert max(map(len, lines)) <= columns
+    assert cells == [[row[0], f"{row[1]:,}", row[2]] for row in rows]
+
+
+def test_names_wrap_between_their_parts() -> None:
+    """So that cameras can be told apart on a narrow terminal; other words stay whole."""
+    rows = [("observation.images.front", "28.8 MiB in a pool"), ("action", "0")]
+
+    assert format_table(["key", "memory"], rows, columns=24).splitlines() == [
+        "key          memory",
+        "-----------  -----------",
+        "observation  28.8 MiB in",
+        ".images      a pool",
+        ".front",
+        "action       0",
+    ]
+
+
+@given(rows=ROWS)
+def test_without_a_terminal_nothing_is_cut(rows: list[tuple[str, int, str]]) -> None:
+    """Scripts and files get whole texts."""
+    table = format_table(HEADER, rows)
+
+    assert all(row[0] in table and row[2] in table for row in rows)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from robostream.bench.stream import StreamSettings
+from robostream.bench.stream import measure_stream, parse_settings, written_settings
 from robostream.errors import SelectionError
 from tests.fixture_datasets import FIXTURES
 
@@ -147,7 +147,7 @@ def test_a_folder_is_named_as_such(tmp_path: Path) -> None:
 def test_results_keep_no_secret_of_an_address() -> None:
     """A password in the root is removed."""
     root = "https://me:secret@host/cups"
-    figures = StreamSettings("cups", root=root, data_files_root=root).figures()
+    figures = written_settings(parse_settings(repo_id="cups", root=root, data_files_root=root))
 
     assert "secret" not in json.dumps(figures)
     assert "host/cups" in figures["root"]
@@ -172,4 +172,4 @@ def test_each_rank_of_a_launcher_keeps_its_own(tmp_path: Path) -> None:
 def test_a_source_label_is_safe_in_a_file_name(source: str) -> None:
     """Labels with other characters raise."""
     with pytest.raises(SelectionError, match="source label"):
-        StreamSettings("some/name", source=source)
+        measure_stream(parse_settings(repo_id="some/name", source=source))

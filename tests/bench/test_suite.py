@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from robostream.bench.case import BenchData, one_row_group
+from robostream.bench.measure import BenchData, one_row_group
+from robostream.bench.results import RESULTS
 from robostream.bench.suite import (
     CASES,
     DATASETS,
@@ -18,7 +19,6 @@ from robostream.bench.suite import (
     public_figures,
     run_cases,
 )
-from robostream.bench.tables import RESULTS
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec

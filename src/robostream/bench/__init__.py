@@ -1,36 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Benchmarks: each prints a table with ratios to a reference and returns its figures as JSON.
 
-results.py     figures on disk, medians over rounds, the machine
-tables.py      tables as text and as Markdown, and the documents of a checkout that show them
+results.py     figures on disk, medians, tables, the machine, and the documents that show them
 charts.py      charts, drawn with matplotlib: those of a report, and what others share
-case.py        BenchCase and BenchData: what is measured, on which synthetic dataset
-processes.py   run a measurement in a process of its own; the memory of processes
-measure.py     the measuring loop: take batches, note their arrivals, derive rates
-floor.py       the decode floor: decoding the same images with nothing else to do
-loaders.py     the loaders to compare: robostream, other libraries, plain datasets
-meta.py        `bench meta`: loading the metadata
+measure.py     BenchCase: what is measured, on which synthetic dataset; and the measuring loop
+processes.py   measurements in processes of their own, their memory, and the decode floor
+loaders.py     the loaders to compare, and what each delivers: counts, order, every image
+meta.py        `bench meta`, `bench rows`: loading metadata, reading rows, the time of a resume
 plan.py        `bench plan`, `bench shuffle`, `bench node`: what follows from the plan alone
-rows.py        `bench rows`: rows whose row groups are not episodes; the time of a resume
 decode.py      `bench decode`: random access on one thread
 loader.py      `bench loader`: the whole loader
 gpu.py         `bench gpu`: images into the memory of a GPU
-remote.py      `bench remote`: the whole loader behind a network
-versions.py    `bench versions`: v2.1 beside v3.0 behind a network
+remote.py      `bench remote`, `bench versions`: behind a network, v3.0 alone and beside v2.1
 stream.py      `bench stream`: one setting, from a folder, the Hub or a bucket
 report.py      `bench report`: results of `bench stream` as a table, a CSV and a page
 suite.py       `bench suite`: everything small, and the figures of docs/benchmarks.md
 peers.py       `bench peers`: other loaders on the same files
-delivery.py    what a loader delivers: counts, order, every image
 """
 
 import importlib
 from typing import Any
 
-from robostream.bench.floor import decode_floor
 from robostream.bench.measure import consume, limit_time, run_rounds
-from robostream.bench.results import Figures, ensure_writable, machine, write_json
-from robostream.bench.tables import format_table
+from robostream.bench.processes import decode_floor
+from robostream.bench.results import Figures, ensure_writable, format_table, machine, write_json
 
 BENCHMARKS = {
     "meta": "seconds and memory to load the metadata of a dataset",
@@ -52,19 +45,20 @@ COMMANDS = {
     "suite": "everything small, in minutes; refreshes the figures of a checkout's docs",
 }
 
-_FUNCTIONS = {"shuffle": ("plan", "run_shuffle"), "node": ("plan", "run_node")}
+# Benchmarks that share the module of another; theirs are its functions run_NAME.
+_SHARED = {"shuffle": "plan", "node": "plan", "rows": "meta", "versions": "remote"}
 
 
 def run_benchmark(name: str, **options: Any) -> Figures:
     """Measure, print the tables, and return the figures with those of the machine."""
-    module, function = _FUNCTIONS.get(name, (name, "run"))
-    figures: Figures = getattr(load_module(module), function)(**options)
+    run = getattr(load_module(name), f"run_{name}" if name in _SHARED else "run")
+    figures: Figures = run(**options)
     return {"machine": machine()} | figures
 
 
 def load_module(name: str) -> Any:
-    """Return a module of this folder.
+    """Return the module of a benchmark.
 
     Some have a `PUBLICATION`, which writes figures to a checkout and refreshes its docs.
     """
-    return importlib.import_module(f"robostream.bench.{name}")
+    return importlib.import_module(f"robostream.bench.{_SHARED.get(name, name)}")

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from robostream.bench.measure import START_INTERVALS
-from robostream.bench.results import Figures
-from robostream.errors import MissingExtraError
+from robostream.bench.results import Figures, require_matplotlib
 
 Rows = Sequence[Figures]  # of a report
 Points = Sequence[Sequence[float]]
@@ -47,14 +46,6 @@ _STYLE: dict[Any, Any] = {
     "text.parse_math": False,
     "svg.fonttype": "none",
 }
-
-
-def require_matplotlib() -> None:
-    """Raise MissingExtraError unless matplotlib is installed."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plot", "drawing charts") from error
 
 
 def draw_svg(draw: Any, *, width: float, height: float, salt: str) -> bytes:
@@ -99,49 +90,37 @@ def draw_themed(draw: Any, *, width: float, height: float, name: str) -> bytes:
 
 
 def draw_bars(
-    axes: Any,
-    labels: Sequence[str],
-    values: Sequence[float],
-    colours: Sequence[str],
-    *,
-    marks: Sequence[float | None],
-    spreads: Sequence[tuple[float, float]] = (),
+    axes: Any, rows: Rows, field: str, labels: Sequence[str], marks: Sequence[float | None]
 ) -> None:
-    """Draw a bar for each row, with a mark across it and the range of several runs."""
+    """Draw a bar for each row, with a mark across it and the range of its runs."""
     _set_rows(axes, labels)
-    for number, patch in enumerate(axes.barh(range(len(values)), values, 0.45, color=colours)):
-        patch.set_gid(f"bar-{number}")
-        mark = marks[number]
+    colours = [COLOURS[row["mode"]] for row in rows]
+    bars = axes.barh(range(len(rows)), [row[field] for row in rows], 0.45, color=colours)
+    for number, (bar, row, mark) in enumerate(zip(bars, rows, marks, strict=True)):
+        bar.set_gid(f"bar-{number}")
         if mark is not None:
             ends = (number - 0.35, number + 0.35)
             axes.plot((mark, mark), ends, color=INK, linewidth=3, gid=f"mark-{number}")
-        if spreads and spreads[number][0] < spreads[number][1]:
-            axes.plot(spreads[number], (number, number), color=INK, alpha=0.5, marker="|")
+        found = [run[field] for run in row.get("runs", ())]
+        if len(set(found)) > 1:
+            spread = min(found), max(found)
+            axes.plot(spread, (number, number), color=INK, alpha=0.5, marker="|")
     axes.set_xlim(left=0)
 
 
 def draw_throughput(rows: Rows, axes: Any) -> None:
     """Draw the images/s of each row, with the decode floor as its mark."""
-    floors = [row.get("floor_images_per_s") for row in rows]
     overs = ["" if row["over_floor"] is None else f", {row['over_floor']:.2f}x" for row in rows]
     texts = [f"{row['images_per_s']:,.0f}/s{o}" for row, o in zip(rows, overs, strict=True)]
-    _draw_row_bars(rows, "images_per_s", _labels(rows, texts, mode=False), floors, axes)
+    floors = [row.get("floor_images_per_s") for row in rows]
+    draw_bars(axes, rows, "images_per_s", _labels(rows, texts, mode=False), floors)
 
 
 def draw_mixing(rows: Rows, axes: Any) -> None:
     """Draw the shuffle quality of each row, with that of a uniform shuffle as its mark."""
     field = "shuffle_randomness_frac"
     labels = _labels(rows, [f"{row[field]:.2f}" for row in rows])
-    _draw_row_bars(rows, field, labels, [1.0] * len(rows), axes)
-
-
-def _draw_row_bars(
-    rows: Rows, field: str, labels: Sequence[str], marks: Sequence[float | None], axes: Any
-) -> None:
-    runs = [[run[field] for run in row["runs"]] for row in rows]
-    values, colours = [row[field] for row in rows], [COLOURS[row["mode"]] for row in rows]
-    spreads = [(min(found), max(found)) for found in runs]
-    draw_bars(axes, labels, values, colours, marks=marks, spreads=spreads)
+    draw_bars(axes, rows, field, labels, [1.0] * len(rows))
 
 
 def draw_worker_time(rows: Rows, axes: Any) -> None:
@@ -184,7 +163,8 @@ def draw_start(row: Figures, axes: Any) -> None:
     """Draw the rate in each interval since the start."""
     run, interval_s = row["typical"], row["typical"]["stretch_s"]
     rates = run["samples_per_s_by_stretch"]
-    draw_curve(axes, steps(rates, interval_s), COLOURS[row["mode"]], level=run["samples_per_s"])
+    area, usual = steps(rates, interval_s), run["samples_per_s"]
+    draw_curve(axes, area, COLOURS[row["mode"]], unit="samples/s", level=usual)
     lowest = f"lowest {row['start_lowest_samples_per_s']:,.0f}"
     if len(rates) < START_INTERVALS:
         seconds, wanted = len(rates) * interval_s, START_INTERVALS * interval_s
@@ -196,27 +176,28 @@ def draw_start(row: Figures, axes: Any) -> None:
 def draw_memory(most_gb: float, row: Figures, axes: Any) -> None:
     """Draw the memory over time."""
     pss, rss = (row["typical"][f"{name}_gb_over_time"] for name in ("pss", "rss"))
-    draw_curve(axes, pss, COLOURS[row["mode"]], line=rss)
+    draw_curve(axes, pss, COLOURS[row["mode"]], unit="GB", line=rss)
     axes.set_ylim(top=most_gb)
     axes.set_title(f"{row['label']}\npeak {row['peak_pss_gb']:.2f} GB")
 
 
 def draw_curve(
-    axes: Any, area: Points, colour: str, *, line: Points = (), level: float | None = None
+    axes: Any, area: Points, colour: str, *, unit: str = "", line: Points = (), level: float = 0.0
 ) -> None:
-    """Draw a filled curve, a second dotted one, and a dashed level."""
+    """Draw a filled curve over seconds, a second dotted one, and a dashed level."""
     if area:
         x, y = zip(*area, strict=True)
         axes.fill_between(x, y, color=colour, alpha=0.16, linewidth=0)
         axes.plot(x, y, color=colour, linewidth=2, gid="curve")
     if line:
         axes.plot(*zip(*line, strict=True), color=SOFT, linestyle=":", linewidth=1.5)
-    if level is not None:
+    if level:
         axes.axhline(level, color=INK, linestyle="--", linewidth=1.5)
     axes.locator_params(nbins=4)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter("{x:,g}")
     axes.grid(axis="y")
+    axes.set(xlabel="s", ylabel=unit, xlim=(0, None), ylim=(0, None))
 
 
 def steps(values: Sequence[float], width: float) -> list[tuple[float, float]]:

@@ -20,11 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.bench.case import BenchData
-from robostream.bench.floor import decode_floor
-from robostream.bench.measure import run_rounds
-from robostream.bench.results import Figures, ratios
-from robostream.bench.tables import Table
+from robostream.bench.measure import BenchData, run_rounds
+from robostream.bench.processes import decode_floor
+from robostream.bench.results import Figures, Table, ratios
 from robostream.decode import (
     BufferPool,
     FrameEngine,

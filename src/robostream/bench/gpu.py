@@ -21,13 +21,10 @@ from typing import Any
 
 import torch
 
-from robostream.bench.case import PAST_S, BenchCase, BenchData
-from robostream.bench.floor import decode_floor
 from robostream.bench.loaders import open_robostream
-from robostream.bench.measure import Batch, measure_loading
-from robostream.bench.processes import run_process, touch_memory
-from robostream.bench.results import Figures, git_commit, machine
-from robostream.bench.tables import DOCS, Column, Publication, Table
+from robostream.bench.measure import PAST_S, Batch, BenchCase, BenchData, measure_loading
+from robostream.bench.processes import decode_floor, run_process, touch_memory
+from robostream.bench.results import DOCS, Column, Figures, Publication, Table, git_commit, machine
 from robostream.decode import FileRun, VideoFile, build_index, plan_runs
 from robostream.device import open_nvdec
 from robostream.errors import SelectionError

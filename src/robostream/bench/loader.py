@@ -21,22 +21,20 @@ from statistics import median
 from typing import Any
 
 from robostream import config
-from robostream.bench.case import PAST_S, BenchCase, BenchData
-from robostream.bench.floor import decode_floor
+from robostream.bench import results
 from robostream.bench.loaders import open_plain, open_robostream
-from robostream.bench.measure import START_S, measure_loading, run_rounds
-from robostream.bench.processes import run_process, touch_memory, tree_bytes
-from robostream.bench.results import (
-    Figures,
-    describe_cores,
-    machine,
-    medians,
-    ratios,
-    read_figures,
+from robostream.bench.measure import (
+    PAST_S,
+    START_S,
+    BenchCase,
+    BenchData,
+    measure_loading,
+    run_rounds,
     select_named,
 )
-from robostream.bench.rows import measure_resume
-from robostream.bench.tables import DOCS, RESULTS, Column, Publication, Table
+from robostream.bench.meta import measure_resume
+from robostream.bench.processes import decode_floor, run_process, touch_memory, tree_bytes
+from robostream.bench.results import DOCS, RESULTS, Column, Figures, Publication, Table
 from robostream.byte_sizes import format_bytes
 from robostream.loader import batch_bytes, frame_budget, share_of_cores, usable_memory
 from robostream.tools import SynthSpec
@@ -94,30 +92,26 @@ def run(
     cold: bool = False,
 ) -> Figures:
     """Measure, print the tables, and return the figures; the arguments are those of the command."""
-    cases = select_named(CASES, only)
-    touched = None
+    cases, rows, touched = select_named(CASES, only), [], None
     if not cold:
         touched = [touch_memory(_TOUCHED_BYTES) / 1e9 for _ in range(2)]
         print(
             "touching memory: {:.1f} GB/s the first time, {:.1f} GB/s the second".format(*touched)
         )
-    results = []
     for case, number in itertools.product(cases, workers or [share_of_cores(1)]):
         spec, small = case.data.spec, case.data
         if quick:  # a sixth of the episodes
             spec = replace(spec, episodes=max(8, spec.episodes // 6))
             small = BenchData(f"{case.data.name}-small", spec)
-        runs = _case_runs(
-            replace(case, data=small, workers=number), seconds, plain=plain, cold=cold
-        )
+        measured = replace(case, data=small, workers=number)
+        runs = _case_runs(measured, seconds, plain=plain, cold=cold)
         found = run_rounds(runs, rounds or (2 if quick else 3))
         fields = {"case": case.name, "workers": number, "seconds": seconds, "cold": cold}
         settings = {"settings": dict(case.options), "goal": case.goal}
-        results.append(fields | settings | _summarize(found, number))
-        _print_case(results[-1])
-    print(Table.of(results, _COLUMNS).text(), flush=True)
-    print(_LEGEND)
-    figures = {"machine": machine() | {"touch_gb_per_s": touched}, "cases": results}
+        rows.append(fields | settings | _summarize(found, number))
+        _print_case(rows[-1])
+    print(f"{Table.of(rows, _COLUMNS).text()}\n{_LEGEND}", flush=True)
+    figures = {"machine": results.machine() | {"touch_gb_per_s": touched}, "cases": rows}
     if not only:
         figures["resume"] = measure_resume(frames=10**6 if quick else 10**7)
     return figures
@@ -142,23 +136,22 @@ def _case_runs(case: BenchCase, seconds: float, *, plain: bool, cold: bool) -> d
 
 def _summarize(found: Mapping[str, Any], workers: int) -> Figures:
     ours, floors = found["robostream"], found["floor"]
-    rates, later = (
-        [run[name] for run in ours] for name in ("images_per_s", "images_per_s_after_start")
-    )
+    rates = [run["images_per_s"] for run in ours]
+    later = [run["images_per_s_after_start"] for run in ours]
     plain = [run["images_per_s"] for run in found.get("plain", ())]
     held = (ours[0]["batches_ahead"] + config.HELD_BATCHES) * ours[0]["batch_bytes"]
     processes = workers * _WORKER_BYTES + _CONSUMER_BYTES
     return {
         "floor_images_per_s": median(floors),
         "peer_images_per_s": median(plain) if plain else None,
-        "over_floor": median(ratios(rates, floors)),
-        "over_peer": median(ratios(rates, plain)) if plain else None,
-        "over_floor_rounds": ratios(rates, floors),
-        "over_floor_after_start": median(ratios(later, floors)),
+        "over_floor": median(results.ratios(rates, floors)),
+        "over_peer": median(results.ratios(rates, plain)) if plain else None,
+        "over_floor_rounds": results.ratios(rates, floors),
+        "over_floor_after_start": median(results.ratios(later, floors)),
         "rates": ours[0]["rates"],
         "limited_by": ours[0]["limited_by"],
         "allowed_bytes": float(ours[0]["frame_cache_bytes"] + processes + held),
-        **medians(ours),
+        **results.medians(ours),
     }
 
 
@@ -258,9 +251,10 @@ _DOCS_COLUMNS: dict[str, Column] = {
 
 def _docs_block(repo: Path) -> str:
     """Return the tables of all machines, the smallest first."""
-    found = [read_figures(path) for path in (repo / RESULTS).glob("loader-*-cores.json")]
+    found = [results.read_figures(path) for path in (repo / RESULTS).glob("loader-*-cores.json")]
     return "\n\n".join(
-        f"On {describe_cores(figures)}:\n\n" + Table.of(figures["cases"], _DOCS_COLUMNS).markdown()
+        f"On {results.describe_cores(figures)}:\n\n"
+        + Table.of(figures["cases"], _DOCS_COLUMNS).markdown()
         for figures in sorted(found, key=lambda figures: int(figures["machine"]["cpus"]))
     )
 

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bench meta`: the time and memory it takes to load a dataset's metadata, by its episodes.
+"""`bench meta` and `bench rows`: loading metadata, reading rows, and the time of a resume.
 
-The datasets are imagined: metadata without data and videos. Each size is loaded in processes of its
-own, so its peak memory is its own. `load s` and `fingerprint s` are wall-clock times; `CPU s`
-covers both, summed over all threads.
+`bench meta` imagines datasets: metadata without data and videos. Each size is loaded in processes
+of its own, so its peak memory is its own. `load s` and `fingerprint s` are wall-clock times;
+`CPU s` covers both, summed over all threads.
+
+`bench rows` reads rows whose row groups are not episodes: datasets converted from v2.1 have one row
+group per data file. The same rows are read in three ways, which take turns: from files with a row
+group per episode, the ideal; from files with one row group, by each process separately; and from
+those files decoded once for all processes.
 """
 
 from __future__ import annotations
 
 import itertools
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -21,9 +29,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream import config
-from robostream.bench.processes import peak_bytes, resident_bytes, run_process
-from robostream.bench.results import Figures, medians
-from robostream.bench.tables import Table
+from robostream.bench.measure import consume, merge_row_groups, run_rounds
+from robostream.bench.processes import resident_bytes, run_process
+from robostream.bench.results import Figures, Table, medians, ratios
+from robostream.byte_sizes import format_bytes
 from robostream.meta import (
     CAMERA_DTYPES,
     DEFAULT_FEATURES,
@@ -59,13 +68,9 @@ _QUICK_SIZES = ((1_000, 20_000), (100_000, 20_000), (5_000, 10))
 _ROWS_PER_FILE = {True: 40_000, False: 140_000}
 
 CAMERAS = tuple(f"observation.images.{name}" for name in ("top", "front", "wrist"))
-_CAMERA: dict[str, Any] = {
-    "dtype": "video",
-    "shape": (256, 256, 3),
-    "names": ["height", "width", "channels"],
-}
-_JOINTS: dict[str, Any] = {"dtype": "float32", "shape": (6,), "names": None}
-_FEATURES = {
+_CAMERA = {"dtype": "video", "shape": (256, 256, 3), "names": ["height", "width", "channels"]}
+_JOINTS = {"dtype": "float32", "shape": (6,), "names": None}
+_FEATURES: dict[str, Any] = {
     **dict.fromkeys(CAMERAS, _CAMERA),
     **dict.fromkeys(("observation.state", "action"), _JOINTS),
     **DEFAULT_FEATURES,
@@ -86,6 +91,20 @@ _TASKS = [
 # Statistics that take one of 256 levels for a camera; mean and std take any value.
 _LEVELS = ("min", "max", "q01", "q10", "q50", "q90", "q99")
 
+_NUMBERS = 128  # of a state and of an action, random: a row takes about 1 KB
+_EPISODE_FRAMES = 300
+_FILE_MB = 28
+# By name: the folder of the dataset and the limit of the cache.
+_ROW_CASES = {
+    "a group per episode": ("episodes", "10GB"),
+    "a group per file, not shared": ("files", "0"),
+    "a group per file, shared": ("files", "10GB"),
+}
+_EPISODES_PER_FILE = 1000  # of the dataset for resumes
+_RESUME_BATCH = 32
+# How much of the epoch was delivered before the resume.
+_RESUME_SHARES = (0.0, 0.5, 0.9)
+
 
 def run(quick: bool) -> Figures:
     """Load each size in new processes, print the table and return the figures."""
@@ -93,9 +112,8 @@ def run(quick: bool) -> Figures:
     for episodes, rows_per_group in _QUICK_SIZES if quick else _SIZES:
         row = {"episodes": episodes, "rows_per_group": rows_per_group}
         with tempfile.TemporaryDirectory(prefix="robostream-bench-") as name:
-            folder = Path(name)
-            column_bytes = write_meta_folder(folder, **row)
-            sizes = [path.stat().st_size for path in folder.rglob("episodes/*/*.parquet")]
+            column_bytes = write_meta_folder(Path(name), **row)
+            sizes = [path.stat().st_size for path in Path(name).rglob("episodes/*/*.parquet")]
             runs = [run_process(measure_load, root=name) for _ in range(1 if quick else 5)]
         stored = {"files": len(sizes), "disk_bytes": sum(sizes), "column_bytes": column_bytes}
         rows.append(row | stored | medians(runs))
@@ -124,9 +142,9 @@ def measure_load(root: str) -> dict[str, float]:
         "fingerprint_s": finished_s - loaded_s,
         "cpu_s": time.process_time() - started_cpu_s,
         "kept_bytes": meta.episodes.nbytes,
-        "peak_bytes": peak_bytes(),
+        "peak_bytes": resident_bytes(peak=True),
         # The kernel updates its two counters with different delays.
-        "added_bytes": max(peak_bytes() - imported_bytes, 0),
+        "added_bytes": max(resident_bytes(peak=True) - imported_bytes, 0),
     }
 
 
@@ -137,21 +155,20 @@ def write_meta_folder(root: Path, episodes: int, *, rows_per_group: int) -> int:
     """
     rng = np.random.default_rng(episodes)
     lengths = rng.integers(_MIN_FRAMES, _MAX_FRAMES, episodes, endpoint=True)
-    write_info(root, lengths, features=_FEATURES, tasks=_TASKS)
-    columns = locate_episodes(lengths, CAMERAS, episodes_per_file=_EPISODES_PER_DATA_FILE)
+    _write_info(root, lengths, features=_FEATURES, tasks=_TASKS)
+    columns = _locate_episodes(lengths, CAMERAS, episodes_per_file=_EPISODES_PER_DATA_FILE)
     rows_per_file, column_bytes = _ROWS_PER_FILE[rows_per_group <= 10], 0
     for file, start in enumerate(range(0, episodes, rows_per_file)):
         rows = slice(start, start + rows_per_file)
         table = {name: pa.array(values[rows]) for name, values in columns.items()}
         count = len(table["length"])
         table["tasks"] = _task_lists(count, rng)
-        table |= _stats_columns(count, rng)
-        table |= _file_columns("meta/episodes", np.full(count, file))
-        column_bytes += write_episodes(root, pa.table(table), file, rows_per_group=rows_per_group)
+        table |= _stats_columns(count, rng) | _file_columns("meta/episodes", np.full(count, file))
+        column_bytes += _write_episodes(root, pa.table(table), file, rows_per_group)
     return column_bytes
 
 
-def write_info(root: Path, lengths: Numbers, *, features: Any, tasks: Sequence[str]) -> None:
+def _write_info(root: Path, lengths: Numbers, *, features: Any, tasks: Sequence[str]) -> None:
     """Write the info.json and the tasks of a dataset whose episodes have these lengths."""
     info = DatasetInfo(
         fps=_FPS,
@@ -166,7 +183,7 @@ def write_info(root: Path, lengths: Numbers, *, features: Any, tasks: Sequence[s
     pq.write_table(tasks_to_arrow(tasks), root / config.TASKS_PATH)
 
 
-def write_episodes(root: Path, table: pa.Table, file: int, *, rows_per_group: int) -> int:
+def _write_episodes(root: Path, table: pa.Table, file: int, rows_per_group: int) -> int:
     """Write a file of the episode table; return the bytes of its columns in memory."""
     path = root / config.EPISODES_PATH.format(chunk_index=0, file_index=file)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +191,7 @@ def write_episodes(root: Path, table: pa.Table, file: int, *, rows_per_group: in
     return int(table.nbytes)
 
 
-def locate_episodes(
+def _locate_episodes(
     lengths: Numbers, cameras: Sequence[str], *, episodes_per_file: int
 ) -> dict[str, Numbers]:
     """Return the location of each episode's frames: in the table, in Parquet and in MP4 files."""
@@ -228,3 +245,122 @@ def _lists(values: Numbers) -> pa.Array:
         offsets = np.arange(0, len(nested) + 1, length, dtype=np.int32)
         nested = pa.ListArray.from_arrays(offsets, nested)
     return nested
+
+
+def run_rows(quick: bool) -> Figures:
+    """Measure all cases, print the table and return the figures."""
+    with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
+        _make_folders(Path(folder), files=2 if quick else 5)
+        sizes = [path.stat().st_size for path in Path(folder, "files/data").rglob("*.parquet")]
+        print(f"{len(sizes)} data files, {format_bytes(sum(sizes))} in all", flush=True)
+        runs = {name: partial(_read_rows, Path(folder), *case) for name, case in _ROW_CASES.items()}
+        rates = run_rounds(runs, rounds=1 if quick else 3)
+    rows = [(name, *map(median, zip(*found, strict=True))) for name, found in rates.items()]
+    print(Table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows).text())
+    return {"rates": rates}
+
+
+def _make_folders(folder: Path, *, files: int) -> None:
+    """Write the same dataset twice: with a row group per episode, and with one per file."""
+    from robostream.write import create_writer  # not imported by processes that are measured
+
+    rng = np.random.default_rng(0)
+    vector = {"dtype": "float32", "shape": (_NUMBERS,), "names": None}
+    rows = int(files * _FILE_MB * 1024**2 / (8 * _NUMBERS))
+    with create_writer(
+        folder / "episodes",
+        fps=20,
+        features={"observation.state": vector, "action": vector},
+        data_files_size_in_mb=_FILE_MB,
+    ) as writer:
+        for _ in range(rows // _EPISODE_FRAMES):
+            for state, action in rng.random((_EPISODE_FRAMES, 2, _NUMBERS), np.float32):
+                writer.add_frame({"observation.state": state, "action": action, "task": "move"})
+            writer.save_episode()
+    merge_row_groups(folder / "episodes", folder / "files")
+
+
+def _read_rows(folder: Path, root: str, limit: str) -> list[float]:
+    """Return samples/s of two epochs that start with an empty cache."""
+    cache = folder / "cache"
+    variables = {"ROBOSTREAM_CACHE": str(cache), "ROBOSTREAM_CACHE_LIMIT": limit}
+    rates: list[float] = run_process(
+        measure_epochs, environment=variables, root=str(folder / root), epochs=2
+    )
+    shutil.rmtree(cache, ignore_errors=True)
+    return rates
+
+
+def measure_epochs(root: str, epochs: int) -> list[float]:
+    """Return samples/s of each epoch in this process; the first includes the workers' start."""
+    from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset  # imports torch
+
+    stream = StreamingLeRobotDataset("bench/rows", root=root, rank=0, world_size=1)
+    loader = StreamingDataLoader(stream, batch_size=64)
+    rates = []
+    for epoch in range(epochs):
+        loader.set_epoch(epoch)
+        times = consume(loader, warmup_batches=0)
+        rates.append(times.num_measured / times.end_s)
+    loader.close()
+    return rates
+
+
+def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
+    """Print and return the seconds from loading a state to the first batch, by position.
+
+    The dataset has no cameras, so this is the time to find the position and to read rows.
+    """
+    from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset  # imports torch
+
+    states: dict[float, dict[str, object]] = {}
+
+    def resume(share: float) -> float:
+        loader = StreamingDataLoader(stream, _RESUME_BATCH)
+        if share not in states:  # in the first round, which warms up
+            batches = int(share * len(loader))
+            loader.load_state_dict({"batches_consumed": batches, "batch_size": _RESUME_BATCH})
+            states[share] = loader.state_dict()
+        begin = time.perf_counter()
+        loader.load_state_dict(states[share])
+        iterator = iter(loader)
+        next(iterator)
+        seconds = time.perf_counter() - begin
+        del iterator  # closes it
+        return seconds
+
+    with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
+        _write_rows(Path(folder), frames)
+        stream = StreamingLeRobotDataset("bench/resume", root=folder, rank=0, world_size=1)
+        runs = {share: partial(resume, share) for share in _RESUME_SHARES}
+        found = run_rounds(runs, rounds + 1)
+    seconds = {share: values[1:] for share, values in found.items()}  # the first warms up
+    base = seconds[_RESUME_SHARES[0]]
+    rows = [[f"{share:.0%}", median(s), median(ratios(s, base))] for share, s in seconds.items()]
+    print(f"\nresume in an epoch of {frames:,} frames (goal: within 1.2 of the start)")
+    table = Table(["resumed at", "seconds to first batch", "over start"], rows)
+    print(table.text(), flush=True)
+    return {f"{share:.0%}": median(s) for share, s in seconds.items()}
+
+
+def _write_rows(root: Path, frames: int) -> None:
+    """Write a dataset of equally long episodes with the default columns and no cameras."""
+    lengths = np.full(frames // _EPISODE_FRAMES, _EPISODE_FRAMES)
+    _write_info(root, lengths, features=dict(DEFAULT_FEATURES), tasks=["wait"])
+    table = pa.table(_locate_episodes(lengths, (), episodes_per_file=_EPISODES_PER_FILE))
+    _write_episodes(root, table, 0, len(lengths))
+    frame = np.tile(np.arange(_EPISODE_FRAMES), _EPISODES_PER_FILE)
+    for file, first in enumerate(range(0, len(lengths), _EPISODES_PER_FILE)):
+        path = root / config.DATA_PATH.format(chunk_index=0, file_index=file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        episodes = np.arange(first, min(first + _EPISODES_PER_FILE, len(lengths)))
+        episode = np.repeat(episodes, _EPISODE_FRAMES)
+        own = frame[: len(episode)]
+        columns = {
+            "timestamp": (own / 30).astype(np.float32),
+            "frame_index": own,
+            "episode_index": episode,
+            "index": episode * _EPISODE_FRAMES + own,
+            "task_index": np.zeros_like(own),
+        }
+        pq.write_table(pa.table(columns), path, row_group_size=_EPISODE_FRAMES)

@@ -20,14 +20,18 @@ from typing import Any
 
 from robostream import config
 from robostream.bench import charts, results
-from robostream.bench.case import SARM_S, BenchCase, BenchData
-from robostream.bench.delivery import count_delivered
-from robostream.bench.loaders import LOADERS, LoaderEntry, OpenLoader
-from robostream.bench.measure import measure_loading, run_rounds
+from robostream.bench.loaders import LOADERS, LoaderEntry, OpenLoader, count_delivered
+from robostream.bench.measure import (
+    SARM_S,
+    BenchCase,
+    BenchData,
+    measure_loading,
+    run_rounds,
+    select_named,
+)
 from robostream.bench.processes import MeasurementError, run_process
-from robostream.bench.results import Figures
+from robostream.bench.results import DOCS, Column, Figures, Publication, Table
 from robostream.bench.suite import DATASETS
-from robostream.bench.tables import DOCS, Column, Publication, Table, find_block
 from robostream.loader import share_of_cores
 from robostream.tools import SynthSpec
 
@@ -47,17 +51,9 @@ CASES = (
     BenchCase("images-single", DATASETS["images"]),
 )
 # Small enough to check every image, with several files, as large datasets have.
+_TINY: dict[str, Any] = {"cameras": 2, "width": 96, "height": 96, "fps": 5, "crf": 18}
 _CHECKED = SynthSpec(
-    episodes=12,
-    min_frames=18,
-    max_frames=26,
-    cameras=2,
-    width=96,
-    height=96,
-    fps=5,
-    crf=18,
-    data_file_mb=0.01,
-    video_file_mb=0.1,
+    episodes=12, min_frames=18, max_frames=26, data_file_mb=0.01, video_file_mb=0.1, **_TINY
 )
 _CHECKED_SPECS = {
     "video, several files": _CHECKED,
@@ -70,33 +66,20 @@ _PACKAGES = ("lerobot", "torchcodec", "datasets", "torch", "av")
 def run(
     rounds: int, seconds: float, workers: int | None, only: Sequence[str], events: Sequence[str]
 ) -> Figures:
-    """Measure and return the figures; the arguments are those of the command."""
-    begin = time.perf_counter()
-    figures = compare(only, events, workers or share_of_cores(1), rounds=rounds, seconds=seconds)
-    figures["seconds"] = time.perf_counter() - begin
-    return figures
+    """Measure the rates of all installed loaders, and what they deliver; print the tables.
 
-
-def summary(figures: Figures) -> str:
-    """Return what is printed when the figures are on disk. Pure."""
-    return f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all"
-
-
-def compare(
-    only: Sequence[str], names: Sequence[str], workers: int, *, rounds: int, seconds: float
-) -> Figures:
-    """Return the rates of all loaders whose packages are installed, and what they deliver.
-
-    `only` names loaders and `names` cases; empty means all. Each run takes `seconds`.
+    `only` names loaders and `events` cases; empty means all. Each run takes `seconds`.
     """
-    chosen = results.select_named(LOADERS.values(), only)
-    cases = [replace(case, workers=workers) for case in results.select_named(CASES, names)]
+    begin = time.perf_counter()
+    chosen = select_named(LOADERS.values(), only)
+    workers = workers or share_of_cores(1)
+    cases = [replace(case, workers=workers) for case in select_named(CASES, events)]
     present = [entry for entry in chosen if not entry.package or find_spec(entry.package)]
     checked = [
         BenchCase("check", BenchData("peers-check", spec, title), batch_size=8, workers=1)
         for title, spec in _CHECKED_SPECS.items()
     ]
-    return {
+    figures = {
         "packages": {name: results.package_version(name) for name in _PACKAGES},
         "absent": [entry.name for entry in chosen if entry not in present],
         "workers": workers,
@@ -109,7 +92,10 @@ def compare(
             for case in checked
             for entry in _able(present, case).values()
         ],
+        "seconds": time.perf_counter() - begin,
     }
+    print(f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all")
+    return figures
 
 
 def _able(entries: Iterable[LoaderEntry], case: BenchCase) -> dict[str, LoaderEntry]:
@@ -274,12 +260,12 @@ def _ratios(figures: Figures) -> list[str]:
     ]
 
 
-def _sentence(repo: Path) -> str:
-    """Return the README's sentence about the chart; its old one without figures of LeRobot."""
+def _sentence(repo: Path) -> str | None:
+    """Return the README's sentence about the chart; None without figures of LeRobot."""
     figures = PUBLICATION.read(repo)
     single, windows = _ratios(figures)
     if not (single and windows):
-        return find_block((repo / _README).read_text(), "peers")
+        return None
     return (
         f"On {figures['machine']['cpus']} CPU cores and with nothing set, robostream delivers "
         f"**{single} times** as many samples per second as LeRobot "

@@ -2,14 +2,13 @@
 """`bench plan`, `bench shuffle` and `bench node`: what follows from the plan alone.
 
 `bench plan` measures each size in a process of its own, so its peak memory is its own. Times are
-CPU times: the plan is arithmetic on one thread, so they equal wall-clock times on an idle machine
-and do not change on a busy one.
+CPU times: the plan is arithmetic on one thread, so they do not change on a busy machine.
 
 `bench node` simulates a full node: the lanes of each worker, and how busy workers are. The slowest
 worker sets the rate of a rank, because a batch needs every worker's part. A worker's work for a
-batch is the images it decodes meanwhile and those it converts. It decodes ahead, several frames of
-a lane at a time; with GOPs of 2 frames, it decodes both when the first is due. It may be ahead of
-the slowest worker by as many batches as the loader builds ahead.
+batch is the images it decodes meanwhile, several frames of a lane at a time, and those it converts;
+of GOPs of 2 frames, it decodes both when the first is due. It may be ahead of the slowest worker by
+as many batches as the loader builds ahead.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ import numpy.typing as npt
 
 from robostream import config
 from robostream.bench.measure import cpu_s
-from robostream.bench.processes import peak_bytes, run_process
-from robostream.bench.results import Figures
-from robostream.bench.tables import Table
+from robostream.bench.processes import resident_bytes, run_process
+from robostream.bench.results import Figures, Table
 from robostream.plan import (
     CHUNK_FRAMES,
     Cut,
@@ -107,7 +105,7 @@ def measure_plan(num_frames: int, rounds: int) -> Figures:
         "state_ms": median(map(state_ms, range(rounds))),
         **{f"seek_ms {at}": value for at, value in seeks.items()},
         "seek_ratio": seeks["99 %"] / seeks["1 %"],
-        "peak_rss_mb": peak_bytes() / 1e6,
+        "peak_rss_mb": resident_bytes(peak=True) / 1e6,
     }
 
 

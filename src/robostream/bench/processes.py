@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a measurement in a process of its own; measure the memory of processes.
+"""Measurements in processes of their own: their results, their memory, and the decode floor.
 
-Such a process calls `main`, which reads a pickled function and its arguments, calls it and prints
-its result as a line of JSON.
+A measuring process calls `main`, which reads a pickled function and its arguments, calls it and
+prints its result as a line of JSON.
+
+The decode floor is how fast the same images are decoded with nothing else to do. As many processes
+decode as a loader has workers; threads would wait for Python's lock.
 """
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import os
 import pickle
@@ -14,14 +19,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from robostream.errors import RobostreamError
 
+# Decodes a file from the beginning. Only the measuring processes do, so the functions that open
+# files import what they decode with.
+Decode = Callable[[], Iterator[object]]
 _EVERY_S = 0.5
 # Reading PSS makes the kernel walk all pages, so it is sampled less often than RSS.
 _SAMPLES_PER_PSS = 4
@@ -72,15 +83,13 @@ def main() -> None:
     os._exit(0)
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of this process."""
-    return _own_bytes("VmRSS")
-
-
-def peak_bytes() -> int:
-    """Return the peak resident memory of this process."""
+def resident_bytes(*, peak: bool = False) -> int:
+    """Return the resident memory of this process, now or at its peak."""
     # Not getrusage(): its peak is inherited from the process that started this one.
-    return _own_bytes("VmHWM")
+    found = _read_bytes(os.getpid(), "status", "VmHWM" if peak else "VmRSS")
+    if not found:
+        raise OSError("/proc/self/status has no memory; it can be measured on Linux only")
+    return found
 
 
 def tree_bytes(*, shared_once: bool = True) -> int:
@@ -92,14 +101,30 @@ def tree_bytes(*, shared_once: bool = True) -> int:
     return sum(_read_bytes(process, file, name) for process in _tree(os.getpid()))
 
 
+def _tree(process: int) -> list[int]:
+    try:
+        tasks = Path(f"/proc/{process}/task").iterdir()
+        children = [c for task in tasks for c in (task / "children").read_text().split()]
+    except OSError:
+        children = []
+    return [process, *(found for child in children for found in _tree(int(child)))]
+
+
+def _read_bytes(process: int, file: str, name: str) -> int:
+    """Return a field of a file in /proc; 0 if the process has ended."""
+    try:
+        lines = Path(f"/proc/{process}/{file}").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
 def touch_memory(nbytes: int) -> float:
     """Allocate memory, write to each page and free it; return the bytes written per second.
 
     A virtual machine may have returned unused memory to its host; the first write to such a page
     waits for it.
     """
-    import numpy as np  # measuring processes start faster without it
-
     began = time.perf_counter()
     np.empty(nbytes + 1, np.uint8)[:: os.sysconf("SC_PAGE_SIZE")] = 1
     return nbytes / (time.perf_counter() - began)
@@ -145,26 +170,93 @@ def sample_memory() -> Iterator[MemoryCurves]:
         thread.join()
 
 
-def _tree(process: int) -> list[int]:
-    try:
-        tasks = Path(f"/proc/{process}/task").iterdir()
-        children = [c for task in tasks for c in (task / "children").read_text().split()]
-    except OSError:
-        children = []
-    return [process, *(found for child in children for found in _tree(int(child)))]
+def decode_floor(
+    files: Sequence[str], processes: int, *, at_most_s: float = 0.0, at_random: bool = False
+) -> float:
+    """Return images/s of decoding files without colour conversion, on one thread per process.
+
+    PyAV decodes videos from the first frame to the last; Pillow decodes the images in Parquet
+    files. Each process decodes its share of the files, repeatedly until `at_most_s` if that is
+    given, so all are busy equally long.
+
+    With `at_random`, each frame of videos is decoded separately, in random order, from its key
+    frame on. All packets are in memory, and the decoder stays open. Only for codecs that do not
+    reorder frames.
+    """
+    sizes = {file: os.path.getsize(file) for file in files}
+    shares: list[list[str]] = [[] for _ in range(min(processes, len(files)))]
+    for file in sorted(files, key=sizes.__getitem__, reverse=True):
+        min(shares, key=lambda share: sum(map(sizes.__getitem__, share))).append(file)
+    if at_most_s:  # with fewer files than processes, several decode the same files
+        shares = [shares[number % len(shares)] for number in range(processes)]
+
+    def run(share: list[str]) -> Any:
+        return run_process(decode_share, files=share, at_most_s=at_most_s, at_random=at_random)
+
+    with ThreadPoolExecutor(len(shares)) as pool:
+        results = list(pool.map(run, shares))
+    return float(sum(images for images, _ in results) / max(seconds for _, seconds in results))
 
 
-def _own_bytes(name: str) -> int:
-    found = _read_bytes(os.getpid(), "status", name)
-    if not found:
-        raise OSError(f"/proc/self/status has no {name}; memory can be measured on Linux only")
-    return found
+def decode_share(files: list[str], at_most_s: float, at_random: bool) -> tuple[int, float]:
+    """Decode files in this process; return the number of images and the seconds."""
+    if files[0].endswith(".parquet"):
+        open_file = _open_parquet
+    else:
+        open_file = _open_packets if at_random else _open_video
+    opened = [open_file(file) for file in files]
+    turns = itertools.cycle(opened) if at_most_s else opened
+    images, begin = 0, time.perf_counter()
+    for _ in itertools.chain.from_iterable(decode() for decode in turns):
+        images += 1
+        if at_most_s and time.perf_counter() >= begin + at_most_s:
+            break
+    return images, time.perf_counter() - begin
 
 
-def _read_bytes(process: int, file: str, name: str) -> int:
-    """Return a field of a file in /proc; 0 if the process has ended."""
-    try:
-        lines = Path(f"/proc/{process}/{file}").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+def _open_video(file: str) -> Decode:
+    import av
+
+    def decode() -> Iterator[object]:
+        with av.open(file) as container:
+            container.streams.video[0].thread_count = 1
+            yield from container.decode(video=0)
+
+    return decode
+
+
+def _open_packets(file: str) -> Decode:
+    import av
+
+    with av.open(file) as container:
+        decoder = container.streams.video[0].codec_context.name
+        packets = [packet for packet in container.demux(video=0) if packet.size]
+    keys = np.flatnonzero([packet.is_keyframe for packet in packets])
+
+    def decode() -> Iterator[object]:
+        context: Any = av.CodecContext.create(decoder, "r")
+        context.thread_count = 1
+        for at in np.random.default_rng(0).permutation(len(packets)):
+            first = keys[np.searchsorted(keys, at, "right") - 1]
+            for packet in (*packets[first : at + 1], None):
+                context.decode(packet)
+            context.flush_buffers()
+            yield at
+
+    return decode
+
+
+def _open_parquet(file: str) -> Decode:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    def decode() -> Iterator[object]:
+        parquet = pq.ParquetFile(file)
+        for group in range(parquet.num_row_groups):
+            for column in parquet.read_row_group(group).columns:
+                if pa.types.is_struct(column.type):
+                    for image in column.to_pylist():
+                        yield Image.open(io.BytesIO(image["bytes"])).load()
+
+    return decode

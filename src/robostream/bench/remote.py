@@ -1,58 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bench remote`: a dataset on a web server, behind a proxy with latency and limited bandwidth.
+"""`bench remote` and `bench versions`: datasets on a web server, behind a proxy.
 
-Three streams of two epochs, each with an empty cache at first: one at full speed; one whose
-consumer takes half of that rate and at most half of what the link can carry; and the same with a
-lane for each episode of the pool, instead of the default number of lanes.
+The proxy has latency and limited bandwidth. Every stream begins with an empty cache. A consumer
+takes batches at full speed, or at half of that rate and at most half of what the link can carry.
+
+`bench remote` streams two epochs three times, the last time with a lane for each episode of the
+pool, instead of the default number of lanes. `bench versions` streams an epoch of a v2.1 dataset,
+with three small files for each episode of two cameras, and of the same frames in v3.0.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from robostream.bench.case import BenchData
-from robostream.bench.measure import Batch, consume
+from robostream import config
+from robostream.bench.measure import Batch, BenchData, consume, create_once, run_rounds
 from robostream.bench.processes import run_process
-from robostream.bench.results import Figures
-from robostream.bench.tables import Table
+from robostream.bench.results import DOCS, Column, Figures, Publication, Table, describe_cores
 from robostream.byte_sizes import format_bytes
 from robostream.decode import build_index
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
-from robostream.meta import LeRobotDatasetMetadata
+from robostream.meta import MOMENTS, LeRobotDatasetMetadata
 from robostream.plan import EpochPlan
 from robostream.storage import LocalSource
 from robostream.testing import Exchange, Script, serve_files, start_proxy
 from robostream.tools import SynthSpec
+from robostream.write import VideoPart, frame_rate, split_videos
 
-LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
+Need = dict[str, int]  # what an epoch has to read
+_LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
+# Few different episodes, which are fast to make.
+_FEW: dict[str, Any] = {"cameras": 2, "distinct": 16}
 # High image quality makes the link the bottleneck, not the decoder: 37 KB a sample.
 _SPEC = SynthSpec(
-    episodes=96,
-    min_frames=60,
-    max_frames=100,
-    cameras=2,
-    crf=5,
-    distinct=16,
-    video_file_mb=20,
-    data_file_mb=0.2,
+    episodes=96, min_frames=60, max_frames=100, crf=5, video_file_mb=20, data_file_mb=0.2, **_FEW
 )
+_VERSIONS_SPEC = SynthSpec(episodes=2000, min_frames=24, max_frames=40, width=96, height=96, **_FEW)
 # Several pools, and a frame cache smaller than the dataset, as with a large dataset.
-_OPTIONS = {"episode_pool_size": 16, "frame_cache_bytes": "512MiB"}
-_WHOLE_EPISODES = {"lanes": 16}
+_POOL_SIZE = 16
+_OPTIONS = {"episode_pool_size": _POOL_SIZE, "frame_cache_bytes": "512MiB"}
 _BATCH_SIZE = 32
-_EPOCHS = 2
-_COLUMNS = {
+_COLUMNS: dict[str, Column] = {
     "consumer": "consumer",
     "lanes": "lanes",
     "epoch": "epoch",
@@ -64,25 +66,35 @@ _COLUMNS = {
     "for cuts": "requests_for_cuts",
     "for rows": "row_requests",
 }
+_MEDIANS = ("first_batch_s", "samples_per_s", "wait_share", "fetched_over_needed")
+_VERSIONS_COLUMNS: dict[str, Column] = {
+    "version": "version",
+    "consumer": "consumer",
+    "first batch, s": "first_batch_s",
+    "samples/s": "samples_per_s",
+    "wait": lambda row: f"{row['wait_share']:.1%}",
+    "requests per file": "requests_per_file",
+    "requests of meta/": "opening_requests",
+    "fetched over needed": "fetched_over_needed",
+}
 
 
 def run(quick: bool) -> Figures:
-    """Measure, print the table, and return the figures."""
+    """Measure one dataset, print the table, and return the figures."""
     spec = replace(_SPEC, episodes=64) if quick else _SPEC
-    return measure(BenchData("remote-small" if quick else "remote", spec).open(), LINK)
+    return measure(BenchData("remote-small" if quick else "remote", spec).open(), _LINK)
 
 
 def measure(root: Path, link: Script) -> Figures:
     """Measure a local dataset behind a link, print the table, and return the figures."""
     need = measure_need(root)
-    capacity = link_capacity(link, need)
     with serve_files(root) as server:
         stream = partial(stream_epochs, server, link, need)
         fast = stream(samples_per_s=0.0)
-        rate = min(capacity, *(epoch["samples_per_s"] for epoch in fast)) / 2
+        rate = _half_rate(link, need, fast)
         paced = stream(samples_per_s=rate)
-        whole = stream(samples_per_s=rate, **_WHOLE_EPISODES)
-    at_rate = f"{rate:.0f} samples/s"
+        whole = stream(samples_per_s=rate, lanes=_POOL_SIZE)
+    at_rate, capacity = f"{rate:.0f} samples/s", _link_capacity(link, need)
     runs = {"full speed": fast, at_rate: paced, f"{at_rate}, whole episodes": whole}
     rows = [
         {**epoch, "consumer": name, "epoch": number}
@@ -111,12 +123,82 @@ def measure(root: Path, link: Script) -> Figures:
     }
 
 
-def link_capacity(link: Script, need: dict[str, int]) -> float:
-    """Return the samples/s that a link can carry. Pure."""
-    return link.bytes_per_s * need["frames"] / (need["video_bytes"] + need["row_bytes"])
+def run_versions(quick: bool) -> Figures:
+    """Measure a v2.1 and a v3.0 dataset, print the table, and return the figures."""
+    spec = replace(_VERSIONS_SPEC, episodes=200) if quick else _VERSIONS_SPEC
+    root = BenchData("versions-small" if quick else "versions", spec).open()
+    old = create_once(root.with_name(f"{root.name}-v21"), partial(copy_as_v21, root))
+    return measure_versions(old, root, _LINK, rounds=1 if quick else 3)
 
 
-def measure_need(root: Path) -> dict[str, int]:
+def measure_versions(old: Path, new: Path, link: Script, *, rounds: int) -> Figures:
+    """Measure the v2.1 and the v3.0 files of one dataset, print the table, return the figures."""
+    need, roots = measure_need(new), {"v3.0": new, "v2.1": old}
+    kinds = ("data/**/*.parquet", "videos/**/*.mp4")
+    files = {v: sum(1 for kind in kinds for _ in root.glob(kind)) for v, root in roots.items()}
+    rows: list[Figures] = []
+    with serve_files(new) as new_server, serve_files(old) as old_server:
+        rate = 0.0
+        for consumer in ("full speed", "{:.0f} samples/s"):
+            stream = partial(stream_epochs, link=link, need=need, samples_per_s=rate, epochs=1)
+            runs = {"v3.0": partial(stream, new_server), "v2.1": partial(stream, old_server)}
+            for version, found in run_rounds(runs, rounds).items():
+                row = {"version": version, "consumer": consumer.format(rate)}
+                rows.append(_summarize([epoch for (epoch,) in found], files[version]) | row)
+            rate = _half_rate(link, need, rows)
+    fast_new, fast_old, paced_new, paced_old = rows
+    figures: Figures = {
+        "link": link.to_dict(),
+        "need": need,
+        "files": files,
+        "rounds": rounds,
+        "rows": rows,
+        "v21_over_v30": {
+            "first_batch": fast_old["first_batch_s"] / fast_new["first_batch_s"],
+            "samples_per_s": fast_old["samples_per_s"] / fast_new["samples_per_s"],
+            # The time that an epoch takes beyond the consumer's own, as a share of the epoch.
+            "wait_difference": paced_old["wait_share"] - paced_new["wait_share"],
+            "wait": (paced_old["wait_share"] + 1e-3) / (paced_new["wait_share"] + 1e-3),
+        },
+    }
+    print(f"{Table.of(rows, _VERSIONS_COLUMNS).text()}\n{_versions_summary(figures)}", flush=True)
+    return figures
+
+
+def _summarize(epochs: Sequence[Figures], num_files: int) -> Figures:
+    """Return the medians over the rounds, and the largest numbers of requests."""
+    requests = max(epoch["video_requests"] + epoch["row_requests"] for epoch in epochs)
+    return {
+        **{name: median(epoch[name] for epoch in epochs) for name in _MEDIANS},
+        "requests_per_file": requests / num_files,
+        "opening_requests": max(epoch["opening_requests"] for epoch in epochs),
+    }
+
+
+def _versions_summary(figures: Figures) -> str:
+    ratios = figures["v21_over_v30"]
+    return (
+        f"v2.1 over v3.0: first batch {ratios['first_batch']:.2f}, rate at full speed "
+        f"{ratios['samples_per_s']:.2f}, wait at half speed {ratios['wait']:.2f}."
+    )
+
+
+def _docs_block(repo: Path) -> str:
+    figures = PUBLICATION.read(repo)
+    need, files = figures["need"], figures["files"]
+    about = (
+        f"{need['episodes']:,} episodes of {need['cameras']} cameras, {files['v2.1']:,} files as "
+        f"v2.1 and {files['v3.0']:,} as v3.0, behind {figures['link']['latency_s'] * 1000:.0f} ms, "
+        f"on {describe_cores(figures)}; medians of {figures['rounds']} interleaved rounds:"
+    )
+    table = Table.of(figures["rows"], _VERSIONS_COLUMNS).markdown()
+    return f"{about}\n\n{table}\n\n{_versions_summary(figures)}"
+
+
+PUBLICATION = Publication("versions.json", {DOCS: {"versions": _docs_block}})
+
+
+def measure_need(root: Path) -> Need:
     """Return what an epoch of a local dataset has to read.
 
     Bytes are those of the packets, by the sample tables of the videos, and of the row groups, by
@@ -136,14 +218,19 @@ def measure_need(root: Path) -> dict[str, int]:
     }
 
 
+def _link_capacity(link: Script, need: Need) -> float:
+    """Return the samples/s that a link can carry. Pure."""
+    return link.bytes_per_s * need["frames"] / (need["video_bytes"] + need["row_bytes"])
+
+
+def _half_rate(link: Script, need: Need, streamed: Iterable[Figures]) -> float:
+    """Return half of the samples/s that were streamed and that the link can carry. Pure."""
+    rates = [float(one["samples_per_s"]) for one in streamed]
+    return min(_link_capacity(link, need), *rates) / 2
+
+
 def stream_epochs(
-    server: str,
-    link: Script,
-    need: dict[str, int],
-    *,
-    samples_per_s: float,
-    epochs: int = _EPOCHS,
-    **options: int,
+    server: str, link: Script, need: Need, *, samples_per_s: float, epochs: int = 2, **options: int
 ) -> list[Figures]:
     """Stream epochs in a process of its own, with an empty cache; return the figures of each."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
@@ -157,7 +244,14 @@ def stream_epochs(
             samples_per_s=samples_per_s,
             epochs=epochs,
         )
-    return [_add_ratios(opened | epoch, need) for epoch in measured]
+    needed_bytes = need["video_bytes"] + need["row_bytes"]
+    for epoch in measured:
+        for_cuts = min(opened["cuts"] * need["cameras"], epoch["video_requests"])
+        requests = (epoch["video_requests"] - for_cuts) / (need["episodes"] * need["cameras"])
+        epoch["fetched_over_needed"] = epoch["fetched_bytes"] / needed_bytes
+        epoch["requests_per_episode_and_camera"] = requests
+        epoch["requests_for_cuts"] = for_cuts
+    return [opened | epoch for epoch in measured]
 
 
 def measure_epochs(
@@ -236,12 +330,68 @@ def sum_traffic(exchanges: Iterable[Exchange]) -> dict[str, int]:
     }
 
 
-def _add_ratios(epoch: Figures, need: dict[str, int]) -> Figures:
-    videos = need["episodes"] * need["cameras"]
-    needed_bytes = need["video_bytes"] + need["row_bytes"]
-    for_cuts = min(epoch["cuts"] * need["cameras"], epoch["video_requests"])
-    return epoch | {
-        "fetched_over_needed": epoch["fetched_bytes"] / needed_bytes,
-        "requests_per_episode_and_camera": (epoch["video_requests"] - for_cuts) / videos,
-        "requests_for_cuts": for_cuts,
+def copy_as_v21(root: Path, target: Path) -> None:
+    """Write a copy of a local dataset as v2.1: one Parquet file and MP4s for each episode.
+
+    Videos must be of a codec that keeps frame order.
+    """
+    meta = LeRobotDatasetMetadata("copy/v21", root=root)
+    starts, lengths = meta.episodes["dataset_from_index"], meta.episodes["length"]
+
+    def place(template: str, episode: int, key: str = "") -> Path:
+        chunk = episode // config.CHUNKS_SIZE
+        path = target / template.format(episode_chunk=chunk, episode_index=episode, video_key=key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    for path, group in groupby(range(meta.total_episodes), meta.get_data_file_path):
+        table, episodes = pq.read_table(root / path), list(group)
+        for episode in episodes:
+            rows = table.slice(starts[episode] - starts[episodes[0]], lengths[episode])
+            pq.write_table(rows, place(config.V2_DATA_PATH, episode))
+    for key in meta.video_keys:
+        starts_s = meta.episodes[f"videos/{key}/from_timestamp"]
+        file_of = partial(meta.get_video_file_path, vid_key=key)
+        for path, group in groupby(range(meta.total_episodes), file_of):
+            parts = [
+                VideoPart(
+                    path=place(config.V2_VIDEO_PATH, episode, key),
+                    start_frame=round(starts_s[episode] * meta.fps),
+                    num_frames=int(lengths[episode]),
+                    reorder_frames=0,
+                )
+                for episode in group
+            ]
+            split_videos(root / path, parts, rate=frame_rate(meta.fps))
+    _write_v21_meta(meta, root, target / "meta")
+
+
+def _write_v21_meta(meta: LeRobotDatasetMetadata, root: Path, folder: Path) -> None:
+    folder.mkdir()
+    paths = {"data_path": config.V2_DATA_PATH, "video_path": config.V2_VIDEO_PATH}
+    info = meta.info.to_dict() | {"codebase_version": "v2.1"} | paths
+    for name in ("data_files_size_in_mb", "video_files_size_in_mb"):
+        del info[name]
+    (folder.parent / config.INFO_PATH).write_text(json.dumps(info, indent=4))
+    files = sorted(root.glob("meta/episodes/*/*.parquet"))
+    rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+    lines: dict[str, Iterable[Figures]] = {
+        config.V2_TASKS_PATH: ({"task_index": n, "task": t} for n, t in enumerate(meta.tasks)),
+        config.V2_EPISODES_PATH: (
+            {name: row[name] for name in ("episode_index", "tasks", "length")} for row in rows
+        ),
+        config.V2_STATS_PATH: (
+            {"episode_index": row["episode_index"], "stats": _stats_of(row)} for row in rows
+        ),
     }
+    for path, records in lines.items():
+        (folder.parent / path).write_text("".join(f"{json.dumps(one)}\n" for one in records))
+
+
+def _stats_of(row: Figures) -> dict[str, Figures]:
+    """Return the statistics in a row of v3.0's episode table, without quantiles."""
+    stats: dict[str, Figures] = {}
+    for column, value in row.items():
+        if column.startswith("stats/") and (name := column.rpartition("/")[2]) in MOMENTS:
+            stats.setdefault(column.split("/")[1], {})[name] = value
+    return stats

@@ -17,11 +17,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from robostream.bench import charts
+from robostream.bench import charts, results
 from robostream.bench.charts import Rows
-from robostream.bench.results import Figures, csv_text, describe_cores, medians, read_figures
+from robostream.bench.results import Figures, Table
 from robostream.bench.stream import OUT_DIR
-from robostream.bench.tables import Table, format_cell
 from robostream.errors import MissingExtraError, RobostreamError
 from robostream.storage import write_bytes_atomic
 from robostream.tools import page_html, read_style, section_html, table_html, tile_html
@@ -85,7 +84,8 @@ def write_report(folder: Path, *, title: str) -> int:
         # Results of earlier versions have no such line.
         if limit := row["typical"].get("limited_by"):
             print(f"{row['label']}: limited by {limit}")
-    files = {"summary.csv": csv_text([dict(zip(header, row, strict=True)) for row in cells])}
+    lines = [dict(zip(header, row, strict=True)) for row in cells]
+    files = {"summary.csv": results.csv_text(lines)}
     try:
         files["report.html"] = report_html(rows, failures, title=title)
     except MissingExtraError as error:
@@ -110,7 +110,7 @@ def collect(folder: Path) -> tuple[list[Figures], dict[str, str]]:
     runs, failures = [], {}
     for path in sorted(folder.rglob("*.json")):
         try:
-            figures = read_figures(path)
+            figures = results.read_figures(path)
         except RobostreamError as error:
             failures[str(path.relative_to(folder))] = str(error)
             continue
@@ -140,7 +140,7 @@ def group_rows(runs: Rows) -> list[Figures]:
 
 
 def _summarize(runs: Rows) -> Figures:
-    middle = medians(runs)
+    middle = results.medians(runs)
     floors = [run for run in runs if run.get("floor_images_per_s")]
     over = [run["images_per_s"] / run["floor_images_per_s"] for run in floors]
     hits = [run["video_decoder_cache"]["hit_rate"] for run in runs]
@@ -183,7 +183,7 @@ def _about(rows: Rows) -> str:
     versions = machine["versions"]
     return (
         f"{sum(row['num_runs'] for row in rows)} runs of {len(rows)} settings on "
-        f"{describe_cores(rows[0])}, {machine['memory_bytes'] / 2**30:.0f} GiB "
+        f"{results.describe_cores(rows[0])}, {machine['memory_bytes'] / 2**30:.0f} GiB "
         f"of memory. robostream {versions['robostream']} "
         f"({machine['git_commit'] or 'no commit known'}), torch {versions['torch']}, "
         f"PyAV {versions['av']}, Python {machine['python']}. "
@@ -222,16 +222,10 @@ def _chart(name: str, draw: Callable[[Rows, Any], None], rows: Rows) -> str:
     return "".join(_svg(name, partial(draw, rows), kind, height) for kind in ("wide", "narrow"))
 
 
-def _panels(name: str, unit: str, draw: Callable[[Figures, Any], None], rows: Rows) -> str:
+def _panels(name: str, draw: Callable[[Figures, Any], None], rows: Rows) -> str:
     """Return a small chart for each row, drawn by `draw(row, axes)`."""
-
-    def draw_panel(row: Figures, axes: Any) -> None:
-        draw(row, axes)
-        axes.set(xlabel="s", ylabel=unit, xlim=(0, None))
-        axes.set_ylim(bottom=0)
-
     panels = "".join(
-        _svg(f"{name}, {row['label']}", partial(draw_panel, row), "panel", charts.PANEL_PX, number)
+        _svg(f"{name}, {row['label']}", partial(draw, row), "panel", charts.PANEL_PX, number)
         for number, row in enumerate(rows)
     )
     return f'<div class="panels">{panels}</div>'
@@ -243,19 +237,18 @@ def _throughput(mode: str, rows: Rows) -> str:
 
 
 def _start(mode: str, rows: Rows) -> str:
-    panels = _panels(f"start-up, {mode}", "samples/s", charts.draw_start, rows)
-    return f"<h3>{mode}</h3>{panels}"
+    return f"<h3>{mode}</h3>{_panels(f'start-up, {mode}', charts.draw_start, rows)}"
 
 
 def _memory(rows: Rows) -> str:
     most_gb = 1.05 * max(size for row in rows for _, size in row["typical"]["rss_gb_over_time"])
-    return _panels("memory", "GB", partial(charts.draw_memory, most_gb), rows)
+    return _panels("memory", partial(charts.draw_memory, most_gb), rows)
 
 
 def _table(rows: Rows) -> str:
     header, cells = Table.of(rows, COLUMNS)
     texts = [
-        ["–" if value is None else escape(format_cell(value)) for value in row]  # noqa: RUF001
+        ["–" if value is None else escape(results.format_cell(value)) for value in row]  # noqa: RUF001
         for row in cells
     ]
     return table_html(header, texts, names=("source", "mode", "decode"))

@@ -11,9 +11,7 @@ import itertools
 import re
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -21,10 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from robostream import config
-from robostream.bench.case import SARM_S
-from robostream.bench.floor import decode_floor
-from robostream.bench.measure import Batch, consume, latency_figures, limit_time
-from robostream.bench.processes import sample_memory
+from robostream.bench.measure import SARM_S, Batch, consume, latency_figures, limit_time
+from robostream.bench.processes import decode_floor, sample_memory
 from robostream.bench.results import Figures, ensure_writable, machine, save_run
 from robostream.errors import RobostreamError, SelectionError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, location_of
@@ -38,10 +34,8 @@ if TYPE_CHECKING:  # the flags are defined without torch
 
 WARMUP_BATCHES = 5
 OUT_DIR = Path("benchmarks/streaming/results")
-# The flags that LeRobot's script lacks.
-_OWN = ("revision", "frame_cache_bytes", "float32", "at_most_s", "floor_s")
 # The settings that are written beside the figures, and those that are arguments of the dataset.
-_WRITTEN = ["source", "mode", "batch_size", "num_batches", "warmup_batches"]
+_WRITTEN = ["mode", "batch_size", "num_batches", "warmup_batches"]
 _SHARED = ["episode_pool_size", "video_decode_device", "return_uint8"]
 _PASSED = ["root", "revision", "data_files_root", "video_decoder_cache_size", "frame_cache_bytes"]
 DEFINITIONS = {
@@ -86,114 +80,76 @@ def _count_or_auto(text: str) -> int | None:
     return None if text == "auto" else _count(text)
 
 
-def _flag(default: Any, help: str, type: Any = str, choices: Sequence[str] | None = None) -> Any:
-    """Return a field that a flag of the same name sets."""
-    return field(default=default, metadata={"help": help, "type": type, "choices": choices})
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """One setting to measure; the defaults are those of LeRobot's script.
-
-    None leaves a setting to the loader.
-    """
-
-    repo_id: str
-    root: str | None = _flag(None, "its folder or URL")
-    data_files_root: str | None = _flag(None, "the location of data/ and videos/, if elsewhere")
-    mode: str = _flag(
-        "single",
-        "one frame of all cameras, or 8 steps 1 s apart of every camera and the action",
-        choices=("single", "sarm"),
-    )
-    source: str = "hub"
-    batch_size: int = _flag(64, "samples per batch", _count)
-    num_workers: int | None = _flag(
-        8, 'worker processes, or "auto" for the loader\'s default', _count_or_auto
-    )
-    prefetch_factor: int | None = _flag(2, 'batches built ahead, or "auto"', _count_or_auto)
-    video_decoder_cache_size: int | None = _flag(None, "video files kept open", _count)
-    episode_pool_size: int = _flag(config.EPISODE_POOL_SIZE, "episodes mixed at a time", _count)
-    video_decode_device: str = _flag("cpu", "the device that decodes videos", str, ("cpu", "cuda"))
-    num_batches: int = _flag(200, "batches to measure", _count)
-    warmup_batches: int = _flag(WARMUP_BATCHES, "batches before them", _count)
-    device: str = _flag("auto", "the device that batches are moved to; auto: cuda if there is one")
-    revision: str | None = _flag(None, "branch, tag or commit on the Hub")
-    frame_cache_bytes: int | str = _flag("auto", 'memory for decoded frames, such as "2GiB"')
-    return_uint8: bool = True
-    at_most_s: float = _flag(0.0, "stop after this many seconds; 0: no limit", float)
-    floor_s: float = _flag(
-        5.0,
-        "seconds to measure the decode floor of a local dataset afterwards, in as many processes "
-        "as workers; 0 skips it",
-        float,
-    )
-
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.source):
-            raise SelectionError(
-                "want a source label of letters, digits, '-', '_' and '.', because it goes into "
-                f"file names, got {self.source!r}"
-            )
-
-    def figures(self) -> Figures:
-        """Return the settings that are written beside the figures, without secrets of addresses."""
-        return {
-            "repo_id": redact(self.repo_id),
-            "root": self.root and redact(self.root),
-            "data_files_root": self.data_files_root and redact(self.data_files_root),
-            **{name: getattr(self, name) for name in _WRITTEN + _SHARED},
-        }
+_WORKERS_HELP = 'worker processes, or "auto" for the loader\'s default'
+_MODE_HELP = "one frame of all cameras, or 8 steps 1 s apart of every camera and the action"
+_FLOOR_HELP = (
+    "seconds to measure the decode floor of a local dataset afterwards, in as many processes as "
+    "workers; 0 skips it"
+)
+_SOURCE_HELP = "a label for the location of the data (local for a folder, else hub)"
+# The flags of LeRobot's script with their defaults there, and others: name, default, help, options.
+_THEIRS: list[tuple[str, Any, str, Figures]] = [
+    ("repo_id", None, "the dataset; with --root only a name", {"required": True}),
+    ("root", None, "its folder or URL", {}),
+    ("data_files_root", None, "the location of data/ and videos/, if elsewhere", {}),
+    ("mode", "single", _MODE_HELP, {"choices": ("single", "sarm")}),
+    ("batch_size", 64, "samples per batch", {"type": _count}),
+    ("num_workers", 8, _WORKERS_HELP, {"type": _count_or_auto}),
+    ("prefetch_factor", 2, 'batches built ahead, or "auto"', {"type": _count_or_auto}),
+    ("video_decoder_cache_size", None, "video files kept open", {"type": _count}),
+    ("episode_pool_size", config.EPISODE_POOL_SIZE, "episodes mixed at a time", {"type": _count}),
+    ("video_decode_device", "cpu", "the device that decodes videos", {"choices": ("cpu", "cuda")}),
+    ("num_batches", 200, "batches to measure", {"type": _count}),
+    ("warmup_batches", WARMUP_BATCHES, "batches before them", {"type": _count}),
+    ("device", "auto", "the device that batches are moved to; auto: cuda if there is one", {}),
+    ("source", None, _SOURCE_HELP, {}),
+    ("buffer_size", None, "ignored: there is no buffer of samples", {"type": int}),
+    ("max_num_shards", 16, "ignored: there are no shards", {"type": int}),
+    ("out_dir", OUT_DIR, "folder of results", {"type": Path}),
+]
+_OURS: list[tuple[str, Any, str, Figures]] = [
+    ("revision", None, "branch, tag or commit on the Hub", {}),
+    ("frame_cache_bytes", "auto", 'memory for decoded frames, such as "2GiB"', {}),
+    ("at_most_s", 0.0, "stop after this many seconds; 0: no limit", {"type": float}),
+    ("floor_s", 5.0, _FLOOR_HELP, {"type": float}),
+]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add all flags; each may be written with "_", as LeRobot does, or with "-"."""
     theirs = parser.add_argument_group("as in LeRobot's benchmark_streaming.py")
     ours = parser.add_argument_group("robostream's own")
-
-    def add(name: str, help: str, **options: Any) -> None:
-        names = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
-        if options.get("default") is not None:
-            help = f"{help} (%(default)s)"
-        (ours if name in _OWN else theirs).add_argument(*names, dest=name, help=help, **options)
-
-    add("repo_id", "the dataset; with --root only a name", required=True)
-    for each in fields(StreamSettings):
-        if each.metadata:
-            add(each.name, default=each.default, **each.metadata)
-    add("source", "a label for the location of the data (local for a folder, else hub)")
-    add("buffer_size", "ignored: there is no buffer of samples", type=int)
-    add("max_num_shards", "ignored: there are no shards", type=int, default=16)
-    add("float32", "images as float32 instead of uint8", action="store_true")
-    add("out_dir", "folder of results", type=Path, default=OUT_DIR)
+    for group, flags in ((theirs, _THEIRS), (ours, _OURS)):
+        for name, default, text, options in flags:
+            names = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+            text = text if default is None else f"{text} (%(default)s)"
+            group.add_argument(*names, default=default, help=text, **options)
+    float_help = "images as float32 instead of uint8"
+    ours.add_argument("--float32", dest="return_uint8", action="store_false", help=float_help)
 
 
-def settings_of(args: argparse.Namespace) -> StreamSettings:
-    """Return the settings that the flags give."""
-    names = [each.name for each in fields(StreamSettings)]
-    values: Figures = {name: getattr(args, name, None) for name in names}
-    values["return_uint8"] = not args.float32
-    if args.source is None:
-        place = args.data_files_root or args.root or explicit_root(args.repo_id)
-        values["source"] = "hub" if place is None or as_location(place).is_remote else "local"
-    return StreamSettings(**values)
+def parse_settings(**flags: object) -> argparse.Namespace:
+    """Return the settings that these flags give; the others have their defaults."""
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    return parser.parse_args([f"--{name}={value}" for name, value in flags.items()])
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure one setting, print it, and write its figures."""
     ensure_writable(args.out_dir)
-    name, figures = measure_stream(settings_of(args))
+    name, figures = measure_stream(args)
     path = save_run(args.out_dir, name, figures)
     print(describe(figures))
     print(f"written to {path}", flush=True)
     return 0
 
 
-def measure_stream(settings: StreamSettings) -> tuple[str, Figures]:
+def measure_stream(settings: argparse.Namespace) -> tuple[str, Figures]:
     """Return the name of a result and its figures. Blocks until the measurement is done."""
     from robostream.loader import StreamingDataLoader
 
-    device = _device(settings)
+    written, device = written_settings(settings), _device(settings)
     begin = time.perf_counter()
     with sample_memory() as memory:
         stream = _open_dataset(settings)
@@ -213,12 +169,12 @@ def measure_stream(settings: StreamSettings) -> tuple[str, Figures]:
     rank = f"_r{stream.rank}of{stream.world_size}" if stream.world_size > 1 else ""
     # LeRobot's script names its results so.
     name = (
-        f"{settings.source}_{settings.mode}_bs{settings.batch_size}_w{workers}"
+        f"{written['source']}_{settings.mode}_bs{settings.batch_size}_w{workers}"
         f"_pf{loader.prefetch_factor or 0}_ep{settings.episode_pool_size}"
         f"_{settings.video_decode_device}{rank}"
     )
     return name, {
-        **settings.figures(),
+        **written,
         **_loader_figures(loader, stream),
         "device": device.type,
         **figures,
@@ -231,7 +187,27 @@ def measure_stream(settings: StreamSettings) -> tuple[str, Figures]:
     }
 
 
-def _device(settings: StreamSettings) -> torch.device:
+def written_settings(settings: argparse.Namespace) -> Figures:
+    """Return the settings that are written beside the figures, without secrets of addresses."""
+    source, place = settings.source, settings.data_files_root or settings.root
+    if source is None:
+        place = place or explicit_root(settings.repo_id)
+        source = "hub" if place is None or as_location(place).is_remote else "local"
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", source):
+        raise SelectionError(
+            "want a source label of letters, digits, '-', '_' and '.', because it goes into file "
+            f"names, got {source!r}"
+        )
+    return {
+        "repo_id": redact(settings.repo_id),
+        "root": settings.root and redact(settings.root),
+        "data_files_root": settings.data_files_root and redact(settings.data_files_root),
+        "source": source,
+        **{name: getattr(settings, name) for name in _WRITTEN + _SHARED},
+    }
+
+
+def _device(settings: argparse.Namespace) -> torch.device:
     import torch
 
     has_gpu = torch.cuda.is_available()
@@ -246,7 +222,7 @@ def _device(settings: StreamSettings) -> torch.device:
     return device
 
 
-def _open_dataset(settings: StreamSettings) -> StreamingLeRobotDataset:
+def _open_dataset(settings: argparse.Namespace) -> StreamingLeRobotDataset:
     from robostream.loader import StreamingLeRobotDataset
 
     windows = None
@@ -262,7 +238,7 @@ def _open_dataset(settings: StreamSettings) -> StreamingLeRobotDataset:
 def _consume(
     loader: StreamingDataLoader,
     meta: LeRobotDatasetMetadata,
-    settings: StreamSettings,
+    settings: argparse.Namespace,
     device: torch.device,
 ) -> Figures:
     """Take the batches of as many epochs as needed; return rates, mixing and the workers' time."""

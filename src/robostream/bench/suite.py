@@ -17,12 +17,11 @@ from statistics import median
 from typing import Any
 
 from robostream.bench import charts, results, run_benchmark
-from robostream.bench.case import SARM_S, BenchCase, BenchData, one_row_group
+from robostream.bench.measure import SARM_S, BenchCase, BenchData, one_row_group
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.report import write_report
-from robostream.bench.results import Figures
-from robostream.bench.stream import WARMUP_BATCHES, StreamSettings, measure_stream
-from robostream.bench.tables import DOCS, RESULTS, Column, Publication, Table
+from robostream.bench.results import DOCS, RESULTS, Column, Figures, Publication, Table
+from robostream.bench.stream import WARMUP_BATCHES, measure_stream, parse_settings
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
 
@@ -95,7 +94,7 @@ _OTHERS = ("meta", "plan", "shuffle", "node", "decode", "remote")
 
 
 def run(rounds: int, out: Path) -> Figures:
-    """Measure everything and return the figures; each run is kept in `out`."""
+    """Measure everything, print the tables, and return the figures; keep each run in `out`."""
     for data in DATASETS.values():
         data.open()  # before the clock starts
     begin = time.perf_counter()
@@ -113,12 +112,8 @@ def run(rounds: int, out: Path) -> Figures:
         **others,
     }
     write_report(out / "suite", title="make bench")
+    print(f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all")
     return figures
-
-
-def summary(figures: Figures) -> str:
-    """Return what is printed when the figures are on disk. Pure."""
-    return f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all"
 
 
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
@@ -163,14 +158,14 @@ def public_figures(figures: Mapping[str, Any]) -> Figures:
 
 def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
     """Run `bench stream` in a process of its own; only what the case sets differs from defaults."""
-    settings = StreamSettings(
-        f"bench/{case.name}",
-        root=str(case.data.open()),
+    settings = parse_settings(
+        repo_id=f"bench/{case.name}",
+        root=case.data.open(),
         source=case.name,
         mode=case.mode,
         batch_size=case.batch_size,
-        num_workers=case.workers,
-        prefetch_factor=None,
+        num_workers="auto" if case.workers is None else case.workers,
+        prefetch_factor="auto",
         floor_s=_FLOOR_S,
         **case.options,
         **limits,
@@ -262,9 +257,7 @@ def _chart(repo: Path) -> bytes:
             f"{case['name']}, {case['mode']}\n{case['over_floor']:.2f} times raw decode speed"
             for case in cases
         ]
-        values = [case["over_floor"] for case in cases]
-        colours = [charts.COLOURS[case["mode"]] for case in cases]
-        charts.draw_bars(above, labels, values, colours, marks=[1.0] * len(cases))
+        charts.draw_bars(above, cases, "over_floor", labels, [1.0] * len(cases))
         above.set_title("Times raw decode speed (line: decoding the same files and nothing else)")
         interval_s = first["stretch_s"]
         epochs = first["frames_measured"] / first["dataset"]["frames"]
@@ -274,7 +267,6 @@ def _chart(repo: Path) -> bytes:
             f"The first minute with nothing set: samples per second in each {interval_s:.0f} s, "
             f"over {epochs:.0f} epochs"
         )
-        below.set(xlabel="s", xlim=(0, None), ylim=(0, None))
 
     return charts.draw_svg(draw, width=860, height=bars_px + curve_px, salt="bench")
 

@@ -71,8 +71,6 @@ def run(args: argparse.Namespace) -> int:
         path = args.out / f"{case}.json"
         figures = run_benchmark(case, **options)
         write_json(path, figures)
-        if case in ("peers", "suite"):
-            print(load_module(case).summary(figures))
         print(f"written to {path}", flush=True)
         if repo is not None:
             load_module(case).PUBLICATION.publish(repo, figures)

@@ -7,10 +7,9 @@ that started it.
 http_message.py  HTTP/1.1 messages, and the proxy's log of requests and responses
 faults.py        which requests fail and how: a function of a seed and the request
 proxy.py         the proxy process: latency, bandwidth, request limit, faults
-file_server.py   the process that serves a folder with byte ranges
-servers.py       start both, and control the proxy
+servers.py       the file server; starts both in processes, and controls the proxy
 """
 
 from robostream.testing.faults import Fault, Script, mixed_faults
-from robostream.testing.http_message import Exchange, counts
+from robostream.testing.http_message import Exchange
 from robostream.testing.servers import Proxy, serve_files, start_proxy

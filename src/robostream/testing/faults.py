@@ -14,12 +14,12 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
-from robostream.testing.http_message import HttpMessage, make_response
+from robostream.testing.http_message import HttpMessage
 
 KINDS: Mapping[str, str] = {
     "status": "respond with `status` and Retry-After without asking the server",
@@ -46,31 +46,18 @@ _EXCESS_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of fault and the requests it applies to.
+    """One kind of fault and the requests it applies to."""
 
-    Attributes:
-        kind: One of KINDS.
-        share: The share of matching requests that fail.
-        path: A regular expression searched in the path of a request.
-        skip: How many matching requests pass first, in order of arrival.
-        times: The most requests that fail; None for no limit.
-        at_bytes: The position in the body; None for a random one.
-        seconds: How long a stall lasts.
-        status: The status of kind "status".
-        retry_after_s: The value of Retry-After; None for no such header.
-        as_date: Whether Retry-After is a date.
-    """
-
-    kind: str
-    share: float = 1.0
-    path: str = ""
-    skip: int = 0
-    times: int | None = None
-    at_bytes: int | None = None
-    seconds: float = 3600.0
-    status: int = 503
-    retry_after_s: int | None = None
-    as_date: bool = False
+    kind: str  # one of KINDS
+    share: float = 1.0  # of the matching requests
+    path: str = ""  # a regular expression searched in the path of a request
+    skip: int = 0  # how many matching requests pass first, in order of arrival
+    times: int | None = None  # the most requests that fail; None for no limit
+    at_bytes: int | None = None  # the position in the body; None for a random one
+    seconds: float = 3600.0  # how long a stall lasts
+    status: int = 503  # of kind "status"
+    retry_after_s: int | None = None  # the value of Retry-After; None for no such header
+    as_date: bool = False  # whether Retry-After is a date
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -79,21 +66,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The behaviour of the proxy.
+    """The behaviour of the proxy."""
 
-    Attributes:
-        faults: At most one of them applies to a request.
-        seed: The seed of all random decisions.
-        latency_s: The round trip: one for each request, one for each new connection.
-        bytes_per_s: The bandwidth that all connections share; 0 for no limit.
-        requests_per_s: The rate above which requests get status 429; 0 for no limit.
-    """
-
-    faults: tuple[Fault, ...] = ()
-    seed: int = 0
-    latency_s: float = 0.0
-    bytes_per_s: float = 0.0
-    requests_per_s: float = 0.0
+    faults: tuple[Fault, ...] = ()  # at most one of them applies to a request
+    seed: int = 0  # of all random decisions
+    latency_s: float = 0.0  # a round trip: one for each request, one for each new connection
+    bytes_per_s: float = 0.0  # the bandwidth that all connections share; 0 for no limit
+    requests_per_s: float = 0.0  # above this rate, requests get status 429; 0 for no limit
 
     def to_dict(self) -> dict[str, Any]:
         """Return the script as JSON values."""
@@ -113,16 +92,9 @@ def mixed_faults(share: float, *, path: str = "") -> tuple[Fault, ...]:
     each lasts until the client's timeout, and so are corrupted bytes, which no client detects
     without a checksum.
     """
-    mix: list[dict[str, Any]] = [
-        {"kind": "status", "status": 429, "retry_after_s": 0},
-        {"kind": "status", "status": 503},
-        {"kind": "reset"},
-        {"kind": "truncate"},
-        {"kind": "short"},
-        {"kind": "overlong"},
-        {"kind": "wrong_range"},
-    ]
-    return tuple(Fault(share=share / len(mix), path=path, **fault) for fault in mix)
+    cut = map(Fault, ("reset", "truncate", "short", "overlong", "wrong_range"))
+    mix = [Fault("status", status=429, retry_after_s=0), Fault("status", status=503), *cut]
+    return tuple(replace(fault, share=share / len(mix), path=path) for fault in mix)
 
 
 class Director:
@@ -142,22 +114,20 @@ class Director:
         request = f"{method} {path} {byte_range}"
         self._asked[request] += 1
         key = f"{self.script.seed} {request} {self._asked[request]}"
-        drawn, place = _chances(key)
+        words = hashlib.sha256(key.encode()).digest()
+        drawn, place = (int.from_bytes(words[at : at + 7], "big") / 2**56 for at in (0, 8))
         for number, fault in enumerate(self.script.faults):
             if not re.search(fault.path, path) or not _applies(fault.kind, method, byte_range):
                 continue
             self._matched[number] += 1
-            if self._is_over(number, fault):
+            is_spent = fault.times is not None and self._failed[number] >= fault.times
+            if is_spent or self._matched[number] <= fault.skip:
                 continue
             if drawn < fault.share:
                 self._failed[number] += 1
                 return fault, place
             drawn -= fault.share
         return None, place
-
-    def _is_over(self, number: int, fault: Fault) -> bool:
-        is_spent = fault.times is not None and self._failed[number] >= fault.times
-        return is_spent or self._matched[number] <= fault.skip
 
 
 def _applies(kind: str, method: str, byte_range: str) -> bool:
@@ -166,14 +136,10 @@ def _applies(kind: str, method: str, byte_range: str) -> bool:
     return kind not in _OF_BODIES or method != "HEAD"
 
 
-def _chances(key: str) -> tuple[float, float]:
-    drawn = hashlib.sha256(key.encode()).digest()
-    return tuple(int.from_bytes(drawn[at : at + 7], "big") / 2**56 for at in (0, 8))  # type: ignore[return-value]
-
-
 def refuse(fault: Fault) -> HttpMessage:
     """Return the response of a fault of kind "status"."""
-    response = make_response(fault.status, b"refused by the proxy\n")
+    line = f"HTTP/1.1 {fault.status} {HTTPStatus(fault.status).phrase}"
+    response = HttpMessage(line).with_body(b"refused by the proxy\n")
     if fault.retry_after_s is None:
         return response
     after = str(fault.retry_after_s)
@@ -183,9 +149,9 @@ def refuse(fault: Fault) -> HttpMessage:
 
 
 def position_in(body: bytes, fault: Fault, chance: float) -> int:
-    """Return how many bytes of the body precede the fault."""
+    """Return how many bytes of the body precede the fault; a complete body would be no fault."""
     place = int(chance * len(body)) if fault.at_bytes is None else fault.at_bytes
-    return min(place, len(body))
+    return min(place, max(len(body) - 1, 0))
 
 
 def apply_fault(response: HttpMessage, fault: Fault, chance: float) -> HttpMessage:
@@ -196,21 +162,15 @@ def apply_fault(response: HttpMessage, fault: Fault, chance: float) -> HttpMessa
     if fault.kind == "etag":
         return response.with_field("ETag", '"replaced"') if response.get("ETag") else response
     body, is_range = response.body, response.status == HTTPStatus.PARTIAL_CONTENT
-    place = min(position_in(body, fault, chance), len(body) - 1)
+    place = position_in(body, fault, chance)
     if fault.kind == "corrupt" and body:
         return response.with_body(body[:place] + bytes([body[place] ^ 0xFF]) + body[place + 1 :])
     if fault.kind == "short" and is_range:
         return response.with_body(body[:place])
     if fault.kind == "overlong" and is_range:
         return response.with_body(body + body[:1] * _EXCESS_BYTES)
-    if fault.kind == "wrong_range" and is_range:
-        return _shift_range(response)
-    return response
-
-
-def _shift_range(response: HttpMessage) -> HttpMessage:
     match = _CONTENT_RANGE.fullmatch(response.get("Content-Range"))
-    if match is None:
-        return response
-    start, stop = int(match[1]) + _EXCESS_BYTES, int(match[2]) + _EXCESS_BYTES
-    return response.with_field("Content-Range", f"bytes {start}-{stop}/{match[3]}")
+    if fault.kind == "wrong_range" and is_range and match is not None:
+        start, stop = int(match[1]) + _EXCESS_BYTES, int(match[2]) + _EXCESS_BYTES
+        return response.with_field("Content-Range", f"bytes {start}-{stop}/{match[3]}")
+    return response

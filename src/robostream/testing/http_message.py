@@ -5,11 +5,7 @@ from __future__ import annotations
 
 import re
 from asyncio import IncompleteReadError, StreamReader
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from http import HTTPStatus
-from typing import Any
 
 _BODILESS = (204, 304)
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
@@ -17,17 +13,11 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 @dataclass(frozen=True, slots=True)
 class HttpMessage:
-    """A request or a response, with its whole body.
+    """A request or a response, with its whole body."""
 
-    Attributes:
-        line: The request line or status line.
-        fields: Header names and values, in the order received.
-        body: The body, decoded from chunks.
-    """
-
-    line: str
-    fields: tuple[tuple[str, str], ...] = ()
-    body: bytes = field(default=b"", repr=False)
+    line: str  # the request line or status line
+    fields: tuple[tuple[str, str], ...] = ()  # header names and values, in the order received
+    body: bytes = field(default=b"", repr=False)  # decoded from chunks
 
     @property
     def method(self) -> str:
@@ -50,10 +40,9 @@ class HttpMessage:
 
     def without(self, *names: str) -> HttpMessage:
         """Return the message without these headers."""
-        low = {name.lower() for name in names}
-        return replace(
-            self, fields=tuple(pair for pair in self.fields if pair[0].lower() not in low)
-        )
+        dropped = {name.lower() for name in names}
+        kept = tuple(pair for pair in self.fields if pair[0].lower() not in dropped)
+        return replace(self, fields=kept)
 
     def with_field(self, name: str, value: str) -> HttpMessage:
         """Return the message with a header set."""
@@ -72,13 +61,6 @@ class HttpMessage:
         """Return the requested [start, stop); None for a whole file or a suffix range."""
         match = _RANGE.fullmatch(self.get("Range"))
         return (int(match[1]), int(match[2]) + 1 if match[2] else None) if match else None
-
-
-def make_response(status: int, body: bytes, **fields: str) -> HttpMessage:
-    """Return a response; write header names with underscores."""
-    line = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
-    pairs = tuple((name.replace("_", "-"), value) for name, value in fields.items())
-    return HttpMessage(line, pairs).with_body(body)
 
 
 async def read_request(reader: StreamReader) -> HttpMessage | None:
@@ -121,36 +103,13 @@ async def _read_chunks(reader: StreamReader) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and its response.
+    """One request and its response."""
 
-    Attributes:
-        at_s: When the request arrived, in seconds since the proxy started.
-        method: The request's method.
-        path: Its path, without the query, which may hold secrets.
-        start: The first requested byte; None without a range.
-        stop: One past the last requested byte; None for an open range.
-        status: The status sent; 0 if the connection was cut before.
-        sent_bytes: How many bytes of the body were sent.
-        fault: The kind of fault injected, "limit" if the rate limit refused the request, or "".
-    """
-
-    at_s: float
+    at_s: float  # when the request arrived, in seconds since the proxy started
     method: str
-    path: str
-    start: int | None
-    stop: int | None
-    status: int
-    sent_bytes: int
-    fault: str
-
-
-def counts(exchanges: Iterable[Exchange]) -> dict[str, Any]:
-    """Return the number of requests, bytes, statuses and faults. Pure."""
-    every = list(exchanges)
-    return {
-        "requests": len(every),
-        "answered": sum(not exchange.fault and exchange.status < 400 for exchange in every),
-        "sent_bytes": sum(exchange.sent_bytes for exchange in every),
-        "statuses": dict(Counter(str(exchange.status) for exchange in every)),
-        "faults": dict(Counter(exchange.fault for exchange in every if exchange.fault)),
-    }
+    path: str  # without the query, which may hold secrets
+    start: int | None  # the first requested byte; None without a range
+    stop: int | None  # one past the last requested byte; None for an open range
+    status: int  # 0 if the connection was cut before one was sent
+    sent_bytes: int  # of the body
+    fault: str  # the kind injected, "limit" if the rate limit refused the request, or ""

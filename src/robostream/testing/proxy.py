@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The proxy process: forwards requests to one server and injects the faults of a script.
 
-python -m robostream.testing.proxy http://127.0.0.1:PORT
-
 It prints its address, then reads commands from standard input, one JSON array per line, and exits
 when standard input closes.
 """
@@ -34,12 +32,12 @@ from robostream.testing.faults import (
 from robostream.testing.http_message import (
     Exchange,
     HttpMessage,
-    make_response,
     read_request,
     read_response,
 )
 
 _PIECE_BYTES = 16 * 1024
+_OVER_LIMIT = Fault("status", status=429, retry_after_s=1)
 # Headers of one connection, which a proxy does not forward.
 _HOP_FIELDS = ("Connection", "Keep-Alive", "Proxy-Connection")
 
@@ -94,14 +92,14 @@ class Upstream:
 
     async def ask(self, request: HttpMessage) -> HttpMessage:
         """Return the server's response."""
-        for is_last in (self._streams is None, True):
-            try:
-                return await self._ask(request)
-            except (ConnectionError, asyncio.IncompleteReadError):
-                self.close()
-                if is_last:
-                    raise
-        raise AssertionError("the second attempt returns or raises")
+        is_new = self._streams is None
+        try:
+            return await self._ask(request)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            self.close()
+            if is_new:
+                raise
+            return await self._ask(request)
 
     async def _ask(self, request: HttpMessage) -> HttpMessage:
         if self._streams is None:
@@ -141,7 +139,9 @@ class FaultyProxy:
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Serve one client until it or the script closes the connection."""
         upstream = Upstream(*self._address)
-        _configure_socket(writer)
+        # drain() then waits until the kernel has everything, so only sent bytes are counted.
+        writer.transport.set_write_buffer_limits(high=0)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await asyncio.sleep(self.script.latency_s)
             while (request := await read_request(reader)) is not None:
@@ -159,22 +159,19 @@ class FaultyProxy:
         path = request.target.partition("?")[0]
         byte_range = request.byte_range() or (None, None)
         sending = _Sending(streams, self._bandwidth)
-        fault, chance, status, injected = None, 0.0, 0, ""
+        status, injected = 0, ""
         await asyncio.sleep(self.script.latency_s)
         try:
-            if self._request_limit.take(time.monotonic()):
-                wanted = request.get("Range")
-                fault, chance = self._director.select(request.method, path, wanted)
-                response, injected = await _answer(request, upstream, fault, chance)
-            else:
-                response = make_response(429, b"too many requests\n", Retry_After="1")
-                injected = "limit"
-            status = response.status
+            is_allowed = self._request_limit.take(time.monotonic())
+            asked = request.method, path, request.get("Range")
+            fault, chance = self._director.select(*asked) if is_allowed else (_OVER_LIMIT, 0.0)
+            response, injected = await _answer(request, upstream, fault, chance)
+            status, injected = response.status, injected if is_allowed else "limit"
             if fault is None or fault.kind not in IN_TRANSIT:
-                await sending.whole(response)
+                await sending.send(response.head(), response.body)
             else:
                 injected = fault.kind
-                await sending.in_part(response, fault, chance)
+                await sending.send_part(response, fault, chance)
         finally:
             line = (at_s, request.method, path, *byte_range, status, sending.sent_bytes, injected)
             self.journal.append(Exchange(*line))
@@ -205,24 +202,21 @@ class _Sending:
         self._bandwidth = bandwidth
         self.sent_bytes = 0
 
-    async def whole(self, response: HttpMessage) -> None:
-        await self._send(response.head(), response.body)
-
-    async def in_part(self, response: HttpMessage, fault: Fault, chance: float) -> None:
+    async def send_part(self, response: HttpMessage, fault: Fault, chance: float) -> None:
         place = position_in(response.body, fault, chance)
-        # A complete body would be no fault.
-        place = min(place, max(len(response.body) - 1, 0))
         if place or fault.kind != "reset":
-            await self._send(response.head(), response.body[:place])
+            await self.send(response.head(), response.body[:place])
         if fault.kind == "stall":
             # Send nothing until the client gives up.
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._reader.read(1), fault.seconds)
-        if fault.kind == "reset":
-            _reset(self._writer)
+        if fault.kind == "reset":  # closing a socket with a linger time of zero sends RST
+            linger = socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            self._writer.get_extra_info("socket").setsockopt(*linger)
+            self._writer.transport.abort()
         raise _Disconnect
 
-    async def _send(self, head: bytes, body: bytes) -> None:
+    async def send(self, head: bytes, body: bytes) -> None:
         self._writer.write(head)
         for at in range(0, len(body), _PIECE_BYTES):
             piece = body[at : at + _PIECE_BYTES]
@@ -233,26 +227,14 @@ class _Sending:
         await self._writer.drain()
 
 
-def _configure_socket(writer: StreamWriter) -> None:
-    # drain() then waits until the kernel has everything, so only sent bytes are counted.
-    writer.transport.set_write_buffer_limits(high=0)
-    sock = writer.get_extra_info("socket")
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _reset(writer: StreamWriter) -> None:
-    # Closing a socket with a linger time of zero sends RST.
-    sock = writer.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
-
-
-async def _run_commands(proxy: FaultyProxy) -> None:
-    """Execute commands until standard input closes."""
-    reader = StreamReader(limit=1 << 24)
-    protocol = asyncio.StreamReaderProtocol(reader)
+async def _run(upstream: str) -> None:
+    proxy = FaultyProxy(upstream)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, backlog=1024)
+    print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    commands = StreamReader(limit=1 << 24)
+    protocol = asyncio.StreamReaderProtocol(commands)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
-    while line := await reader.readline():
+    while line := await commands.readline():
         name, argument = json.loads(line)
         done: list[Any] = []
         if name == "script":
@@ -262,14 +244,7 @@ async def _run_commands(proxy: FaultyProxy) -> None:
         print(json.dumps(done), flush=True)
 
 
-async def _run(upstream: str) -> None:
-    proxy = FaultyProxy(upstream)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, backlog=1024)
-    port = server.sockets[0].getsockname()[1]
-    print(f"http://127.0.0.1:{port}", flush=True)
-    await _run_commands(proxy)
-
-
-if __name__ == "__main__":
+def main(upstream: str) -> None:
+    """Serve and execute commands until standard input closes."""
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_run(sys.argv[1]))
+        asyncio.run(_run(upstream))
