@@ -23,8 +23,8 @@ from robostream.byte_sizes import format_bytes
 from robostream.errors import MetadataError, MissingFileError
 from robostream.meta.episodes import Column, EpisodeTable
 from robostream.meta.info import DatasetInfo
-from robostream.meta.stats import Stats, aggregate_stats, as_stats, parse_stats, read_json
-from robostream.meta.tasks import TaskTable, tasks_from_arrow
+from robostream.meta.parquet import TaskTable, tasks_from_arrow
+from robostream.meta.stats import Stats, aggregate_stats, as_stats, parse_stats
 from robostream.storage import FileOpener
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def load_v2_stats(opener: FileOpener, info: DatasetInfo) -> Stats | None:
         try:
             if file == config.V2_STATS_PATH:
                 return aggregate_episode_stats(opener, info.total_episodes)
-            return parse_stats(read_json(opener, file), opener.location.describe(file))
+            return parse_stats(opener.read_json(file), opener.location.describe(file))
         except MissingFileError:
             continue
     logger.warning(

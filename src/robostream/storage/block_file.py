@@ -27,7 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.storage.safe_files import open_private, open_writable_or_readable
+from robostream.storage.cache_folder import (
+    is_block_size,
+    open_private,
+    open_writable_or_readable,
+)
 
 MAGIC = b"RSBLOCKS"
 # `serial` is random for each fill, so that a block that was evicted and fetched again differs from
@@ -287,11 +291,6 @@ def parse_file_header(header: bytes) -> tuple[BlockLayout, str] | None:
         return None
     name = header[_FILE_HEADER.size : _FILE_HEADER.size + length]
     return layout, name.decode(errors="replace")
-
-
-def is_block_size(block_bytes: int) -> bool:
-    """Return whether a number is a valid block size."""
-    return 0 < block_bytes < 1 << 32 and block_bytes % 4096 == 0
 
 
 def punch_hole(fd: int, start: int, nbytes: int) -> bool:

@@ -36,14 +36,10 @@ class ByteSource(Protocol):
     """One file, read by byte range. Thread-safe.
 
     Raises a `StorageError` whose message starts with `name`.
-
-    Attributes:
-        name: The path or URL, for messages.
-        identity: A key that is unique to the file across all servers; caches use it.
     """
 
-    name: str
-    identity: str
+    name: str  # the path or URL
+    identity: str  # a key that is unique to the file across all servers; caches use it
 
     def size(self) -> int:
         """Return the number of bytes in the file."""
@@ -211,10 +207,8 @@ class LocalStore:
 class LocalSource(ByteSource):
     """A local file, opened at the first read. Safe to use after a fork.
 
-    Args:
-        path: The file.
-        seen: The state of each file when it was first opened, by name. A file that has changed
-            when it is opened again raises ChangedFileError.
+    `seen` has the state of each file when it was first opened, by name. A file that has changed
+    when it is opened again raises ChangedFileError.
     """
 
     def __init__(

@@ -27,8 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.storage.block_file import MAGIC, BlockFile, Flags, open_block_file, runs
-from robostream.storage.cache_folder import CacheFolder, is_locked, live_processes, locked
-from robostream.storage.safe_files import open_private
+from robostream.storage.cache_folder import (
+    CacheFolder,
+    is_locked,
+    live_processes,
+    locked,
+    open_private,
+)
 
 EXTENT_BLOCKS = 16
 # Free space that the cache leaves: this share of the disk, at most this many bytes.
@@ -42,17 +47,11 @@ _MAPPED_FILE_NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f]{32}\.part
 
 
 class Extents(NamedTuple):
-    """The extents of one file of the cache.
-
-    Attributes:
-        nbytes: The space each takes.
-        wanted: Which hold a block that a live process announced to use.
-        worths: Of two extents that are both wanted or both not, the lower goes first.
-    """
+    """The extents of one file of the cache: the space of each, and what decides on its eviction."""
 
     nbytes: npt.NDArray[np.int64]
-    wanted: Flags
-    worths: npt.NDArray[np.float64]
+    wanted: Flags  # holds a block that a live process announced to use
+    worths: npt.NDArray[np.float64]  # of two both wanted or both not, the lower goes first
 
 
 def rank_blocks(

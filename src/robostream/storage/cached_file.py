@@ -161,7 +161,7 @@ class CachedFile:
         if math.isnan(next_use):
             raise ValueError("want a time of next use, got nan")
         blocks = self._layout.blocks_touching(*self._check(start, stop))
-        owner = self._cache.run(self._cache.process_number)
+        owner = self._cache.run(lambda: self._cache.process_number)
 
         def write(quota: CacheQuota) -> None:
             # Under the lock, so that the file is not deleted as one that nobody needs.
@@ -207,13 +207,9 @@ class CachedFile:
                 begin, end = self._layout.bytes_of(run)
                 begin, end = max(begin, start), min(end, stop)
                 pieces[begin] = file.read(begin, end)
-            after = file.raw_column("header", blocks)
-            first = blocks.start
-            if after == before or all(
-                after[16 * (run.start - first) : 16 * (run.stop - first)]
-                == before[16 * (run.start - first) : 16 * (run.stop - first)]
-                for run in present
-            ):
+            after, first = file.raw_column("header", blocks), blocks.start
+            read = [slice(16 * (run.start - first), 16 * (run.stop - first)) for run in present]
+            if after == before or all(after[part] == before[part] for part in read):
                 self._note_use(file, present)
                 return pieces
             # Blocks were evicted or filled meanwhile: look again.

@@ -63,19 +63,13 @@ class VideoSpec:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeFile:
-    """The rows, or a camera's video, of one episode.
-
-    Attributes:
-        num_frames: Its rows, or the frames of the video, which may be more.
-        reorder_frames: Most frames stored ahead of one that is shown earlier.
-        parameters: A digest of its schema or codec; files with equal ones can be joined.
-    """
+    """The rows, or a camera's video, of one episode."""
 
     path: Path
     size_bytes: int
-    num_frames: int
-    reorder_frames: int = 0
-    parameters: str = ""
+    num_frames: int  # its rows, or the frames of the video, which may be more
+    reorder_frames: int = 0  # most frames stored ahead of one that is shown earlier
+    parameters: str = ""  # a digest of its schema or codec; files with equal ones can be joined
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,7 @@ import numpy as np
 
 from robostream import config
 from robostream.errors import EncoderStalledError, FrameError, WriteError
-from robostream.meta import (
-    CAMERA_DTYPES,
-    DEFAULT_FEATURES,
-    DatasetInfo,
-    depth_unit,
-    keys_of_dtype,
-)
+from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, DatasetInfo, depth_unit, keys_of_dtype
 from robostream.write.encoder import CameraEncoder, CameraResult
 from robostream.write.encoder_options import RecordingOptions
 from robostream.write.frames import CheckedFrame, Pixels, check_frame
@@ -33,19 +27,12 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpisode:
-    """An encoded episode that is not saved yet, so it has no number.
+    """An encoded episode that is not saved yet, so it has no number."""
 
-    Attributes:
-        folder: Holds its videos.
-        tasks: The task of each frame.
-        columns: By feature, the values of all frames; numbers are arrays with frames first.
-        depth_units: The unit of each depth camera.
-    """
-
-    folder: Path
+    folder: Path  # holds its videos
     num_frames: int
-    tasks: list[str]
-    columns: dict[str, Any]
+    tasks: list[str]  # of each frame
+    columns: dict[str, Any]  # by feature, all frames; numbers are arrays with frames first
     cameras: dict[str, CameraResult]
     depth_units: dict[str, str]
 

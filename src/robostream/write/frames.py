@@ -28,7 +28,6 @@ from robostream.meta import (
     is_depth,
     validate_features,
 )
-from robostream.write.rows import language_fields
 
 TASK = "task"
 _CAMERA_STYLES = ("vqa", "trace")  # language rows of these styles refer to one camera
@@ -70,11 +69,8 @@ def check_frame(
 ) -> CheckedFrame:
     """Return the frame ready to store, or raise a FrameError that lists every fault.
 
-    Args:
-        frame: The task, and a value for each feature that is not a default feature.
-        features: All features of the dataset.
-        depth_units: The unit of each depth camera whose unit is known.
-        where: Names the frame in the error.
+    It holds the task, and a value for each feature that is not a default feature. `depth_units` has
+    the unit of each depth camera whose unit is known; `where` names the frame in the error.
     """
     wanted = {name: entry for name, entry in features.items() if name not in DEFAULT_FEATURES}
     faults = _key_faults(frame, wanted)
@@ -90,6 +86,12 @@ def check_frame(
     if faults:
         raise FrameError(f"{where} cannot be recorded:{_listed(faults)}\nThe frame was not added.")
     return CheckedFrame(task=frame[TASK], values=values)
+
+
+def language_fields(name: str) -> list[str]:
+    """Return the fields of a row of a language column; only persistent rows carry a time."""
+    timed = ["timestamp"] if name == "language_persistent" else []
+    return ["role", "content", "style", *timed, "camera", "tool_calls"]
 
 
 def text_fault(value: Any) -> str | None:
@@ -225,15 +227,11 @@ def _convert_language_rows(value: Any, fields: Sequence[str]) -> list[dict[str, 
     for row in value:
         if fault := _language_fault(row, fields):
             raise ValueFault(f"{fault}; the row is {dict(row)!r}")
-    return [
-        {**{field: row.get(field) for field in fields}, "tool_calls": _dump_calls(row)}
-        for row in value
-    ]
-
-
-def _dump_calls(row: Mapping[str, Any]) -> list[str] | None:
-    calls = row.get("tool_calls")
-    return None if calls is None else [json.dumps(c, separators=(",", ":")) for c in calls]
+    rows = [{field: row.get(field) for field in fields} for row in value]
+    for row in rows:
+        if (calls := row["tool_calls"]) is not None:
+            row["tool_calls"] = [json.dumps(call, separators=(",", ":")) for call in calls]
+    return rows
 
 
 def _language_fault(row: Mapping[str, Any], fields: Sequence[str]) -> str | None:

@@ -53,42 +53,30 @@ class FilePlace:
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """Where the rows, or a camera's video, of an episode go.
-
-    Attributes:
-        place: The file they become part of.
-        start_frame: Frames of earlier episodes in that file.
-        reorder_frames: Most frames stored ahead of one that is shown earlier.
-    """
+    """The place of an episode's rows, or of a camera's video, in the file they become part of."""
 
     place: FilePlace
-    start_frame: int
-    reorder_frames: int
+    start_frame: int  # frames of earlier episodes in that file
+    reorder_frames: int  # most frames stored ahead of one that is shown earlier
 
 
 @dataclass(frozen=True, slots=True)
 class StagedEpisode:
     """The record of a saved episode, stored as episode.json.
 
-    Attributes:
-        saved_as: The number in its folder's name; larger than `episode_index` if an earlier
-            saved episode turned out to be damaged.
-        start_frame: Its first global frame index.
-        tasks: Its task texts, in the order of first appearance.
-        data: The Parquet file it becomes part of.
-        stats: Its statistics, by feature and name, as nested lists.
-        camera_info: Facts about cameras that info.json does not have yet.
+    `saved_as` is the number in its folder's name; larger than `episode_index` if an earlier saved
+    episode turned out to be damaged.
     """
 
     saved_as: int
     episode_index: int
-    start_frame: int
+    start_frame: int  # its first global frame index
     num_frames: int
-    tasks: list[str]
-    data: FilePlace
+    tasks: list[str]  # in the order of first appearance
+    data: FilePlace  # the Parquet file it becomes part of
     videos: dict[str, StagedPart]
-    stats: dict[str, dict[str, Any]]
-    camera_info: CameraInfo
+    stats: dict[str, dict[str, Any]]  # by feature and name, as nested lists
+    camera_info: CameraInfo  # facts about cameras that info.json does not have yet
 
     @property
     def places(self) -> dict[str | None, FilePlace]:
@@ -98,16 +86,12 @@ class StagedEpisode:
 
 @dataclass(frozen=True, slots=True)
 class FileTotals:
-    """A file that can take more episodes, with the totals of those in it.
-
-    Attributes:
-        parameters: A digest of the codec parameters, which all episodes in a video share.
-    """
+    """A file that can take more episodes, with the totals of those in it."""
 
     place: FilePlace
     size_bytes: int = 0
     num_frames: int = 0
-    parameters: str = ""
+    parameters: str = ""  # a digest of the codec parameters, which all episodes in a video share
 
     def estimate_bytes(self, num_frames: int) -> float:
         """Return the size of more frames, from those in the file, as LeRobot's recorder does."""
@@ -158,19 +142,13 @@ def place_files(
 
 @dataclass(frozen=True, slots=True)
 class DatasetTotals:
-    """What a dataset and its saved episodes hold, and the files that can take more.
+    """What a dataset and its saved episodes hold, and the files that can take more."""
 
-    Attributes:
-        info: The dataset's info.json, without the saved episodes.
-        tasks: The task texts in the order of their task_index.
-        files: The open file of rows, and of each camera stored as video; None stands for rows.
-    """
-
-    info: DatasetInfo
+    info: DatasetInfo  # without the saved episodes
     num_episodes: int
     num_frames: int
-    tasks: tuple[str, ...]
-    files: Mapping[str | None, FileTotals]
+    tasks: tuple[str, ...]  # in the order of their task_index
+    files: Mapping[str | None, FileTotals]  # of each camera's videos; of the rows by None
 
     @classmethod
     def of_dataset(cls, meta: LeRobotDatasetMetadata) -> DatasetTotals:

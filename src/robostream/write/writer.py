@@ -25,15 +25,9 @@ from robostream.write.encoder import EpisodeFile, video_info
 from robostream.write.encoder_options import RecordingOptions
 from robostream.write.episode_buffer import EpisodeBuffer, RecordedEpisode
 from robostream.write.frames import check_frame
-from robostream.write.join import plan_join, run_join, saved_part
+from robostream.write.join import plan_join, row_table, run_join, saved_part, write_rows
 from robostream.write.publish import publish_saved
-from robostream.write.rows import row_table, write_rows
-from robostream.write.saved_episodes import (
-    CameraInfo,
-    DatasetTotals,
-    StagedEpisode,
-    commit_episode,
-)
+from robostream.write.saved_episodes import CameraInfo, DatasetTotals, StagedEpisode, commit_episode
 from robostream.write.staging import StagingFolder, WriterLock, part_path
 
 _RECORD_AGAIN = "Call clear_episode_buffer() and record this episode again."
