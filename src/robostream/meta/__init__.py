@@ -44,6 +44,7 @@ from robostream.meta.stats import (
     Stats,
     aggregate_stats,
     as_lists,
+    as_stats,
     column_stats,
     combine_stats,
     sampled_frames,

@@ -56,10 +56,7 @@ class DecodeBudget:
         self.used = 0  # by the tables that finished reads have returned
 
     def take(self, nbytes: int, where: str, *, temporary: int = 0) -> None:
-        """Count the bytes that a read returns; raise DataFileError above the limit.
-
-        It needs further `temporary` bytes only while it decodes; `where` names the file in errors.
-        """
+        """Count the bytes that a read returns, or raise; `temporary` ones only while it decodes."""
         wanted = self.used + nbytes + temporary
         if wanted > self._limit:
             raise DataFileError(
@@ -107,11 +104,9 @@ class DecodedSize:
         self._reopened: dict[str, pq.ParquetFile] = {}
 
     def take(self, groups: Sequence[int], columns: Sequence[str], budget: DecodeBudget) -> None:
-        """Count columns of row groups, or raise DataFileError.
-
-        Dictionary texts first count as if each were as long as the whole dictionary; only if that
-        exceeds the budget, they are counted one by one.
-        """
+        """Count columns of row groups, or raise DataFileError."""
+        # Dictionary texts first count as if each were as long as the whole dictionary; only if
+        # that exceeds the budget, they are counted one by one.
         names, used = tuple(columns), budget.used
         if names not in self._leaves:
             self._leaves[names] = _leaves(self._metadata.schema, names)
@@ -231,11 +226,9 @@ class _Page(NamedTuple):
 
 
 def _pages_in(read: ReadRange, start: int, stop: int, values: int) -> Iterator[_Page]:
-    """Yield the page headers in a range of bytes, until the data pages have `values` values.
-
-    A header is a Thrift struct of these fields: 1 the kind of page, 2 its size decompressed, 3 its
-    stored size, and a struct that depends on the kind, of which 1 is the number of values.
-    """
+    """Yield the page headers in a range of bytes, until the data pages have `values` values."""
+    # A header is a Thrift struct of these fields: 1 the kind of page, 2 its size decompressed, 3
+    # its stored size, and a struct that depends on the kind, of which 1 is the number of values.
     if stop - start <= _SMALL_CHUNK_BYTES:
         content, first = read(start, stop), start
         read = lambda begin, end: content[begin - first : end - first]  # noqa: E731

@@ -149,10 +149,7 @@ def load_episodes(opener: FileOpener, video_keys: Sequence[str], count: int) -> 
 
 
 def _read_usual_files(read: Callable[[str], NamedTable], count: int) -> Iterator[NamedTable]:
-    """Yield the files of the table by their usual names, chunk by chunk.
-
-    Stops after the file that completes `count` rows, or at the first missing one.
-    """
+    """Yield the files by their usual names, until they have `count` rows or one is missing."""
     for chunk in itertools.count():
         for number in itertools.count():
             file = config.EPISODES_PATH.format(chunk_index=chunk, file_index=number)
@@ -219,11 +216,8 @@ def _read_file(
 def _read_columns(
     opener: FileOpener, relative: str, budget: DecodeBudget, *, is_lean: bool
 ) -> pa.Table:
-    """Return a file of the table without statistics.
-
-    LeRobot's recorder writes ten episodes at a time, with statistics between the other columns. Of
-    a large remote file, only the other columns are fetched.
-    """
+    """Return a file of the table without statistics; of a large remote one, fetch only that."""
+    # LeRobot's recorder writes ten episodes at a time, with statistics between other columns.
     source = opener.open_remote(relative) if is_lean else opener.open(relative)
     at_once = opener.location.is_remote and not is_lean
     with OpenParquet(source, at_once=at_once, is_lean=is_lean) as file:

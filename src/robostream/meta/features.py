@@ -98,10 +98,8 @@ def image_shape(entry: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def dimension_names(entry: Mapping[str, Any], count: int) -> list[str]:
-    """Return names of the `count` entries of a feature's last axis: recorded ones or numbers. Pure.
-
-    Of a camera they are colours; the name of an only entry is empty.
-    """
+    """Return names of the `count` entries of the last axis: recorded ones or numbers. Pure."""
+    # Of a camera they are colours; the name of an only entry is empty.
     if entry["dtype"] in CAMERA_DTYPES and count == len(_COLOURS):
         return list(_COLOURS)
     names = entry.get("names") or ()
@@ -114,10 +112,7 @@ def dimension_names(entry: Mapping[str, Any], count: int) -> list[str]:
 
 
 def decoded_bytes(entry: Mapping[str, Any], shape: tuple[int, ...] | None = None) -> int:
-    """Return the bytes of one decoded frame of a camera feature. Pure.
-
-    `shape` is its (channels, height, width), if it is not the declared one.
-    """
+    """Return the bytes of a decoded frame; its `shape` (CHW) may differ from the declared. Pure."""
     channels, height, width = shape or image_shape(entry)
     if entry["dtype"] == "image":
         return channels * height * width

@@ -228,10 +228,8 @@ def merge_colour(summaries: Array) -> Array:
 
 
 def colour_stats(summaries: Array, weights: npt.ArrayLike | None = None) -> FeatureStats:
-    """Return a colour camera's statistics from its sampled summaries, on a scale of 0 to 1.
-
-    `weights` are the images behind each summary, if it was made by `merge_colour`.
-    """
+    """Return a colour camera's statistics from its sampled summaries, on a scale of 0 to 1."""
+    # `weights` are the images behind each summary, if it was made by `merge_colour`.
     counts = merge_colour(summaries)
     levels = np.arange(_LEVELS) / (_LEVELS - 1)
     total = int(counts[0].sum())
@@ -252,11 +250,9 @@ def colour_stats(summaries: Array, weights: npt.ArrayLike | None = None) -> Feat
 
 
 def depth_stats(summaries: Array, weights: npt.ArrayLike | None = None) -> FeatureStats:
-    """Return a depth camera's statistics from its sampled summaries, in its own unit.
-
-    Quantiles are exact to a 4096th of the pixels of each image; the other statistics are exact.
-    `weights` are the images behind each summary, if it was made by `merge_depth`.
-    """
+    """Return a depth camera's statistics from its sampled summaries, in its own unit."""
+    # Quantiles are exact to a 4096th of the pixels of each image; the other statistics are exact.
+    # `weights` are the images behind each summary, if it was made by `merge_depth`.
     images = np.ones(len(summaries), np.int64) if weights is None else np.asarray(weights)
     points = summaries["points"].ravel()
     order = np.argsort(points)

@@ -72,10 +72,7 @@ def load_v2_episodes(opener: FileOpener, info: DatasetInfo) -> EpisodeTable:
 
 
 def load_v2_tasks(opener: FileOpener, episodes: EpisodeTable) -> TaskTable:
-    """Return the texts of tasks.jsonl; without that file, of the episodes.
-
-    A recorder numbers tasks as they first appear, and so does this.
-    """
+    """Return the texts of tasks.jsonl; without it, of the episodes, as a recorder numbers them."""
     indices, texts = [], []
     where = opener.location.describe(config.V2_TASKS_PATH)
     try:
@@ -95,10 +92,8 @@ def load_v2_tasks(opener: FileOpener, episodes: EpisodeTable) -> TaskTable:
 
 
 def load_v2_stats(opener: FileOpener, info: DatasetInfo) -> Stats | None:
-    """Return the statistics of all episodes together: of v2.1 aggregated, of v2.0 as stored.
-
-    Without the file of its version, those of the other's.
-    """
+    """Return the statistics of all episodes: of v2.1 aggregated, of v2.0 as stored."""
+    # Without the file of its version, those of the other's.
     files = sorted([config.V2_STATS_PATH, config.STATS_PATH], key=lambda f: f != info.stats_path)
     for file in files:
         try:
@@ -141,10 +136,7 @@ def aggregate_episode_stats(opener: FileOpener, num_episodes: int) -> Stats:
 
 
 def read_episode_stats(opener: FileOpener, num_episodes: int) -> Iterator[tuple[int, Stats]]:
-    """Yield each episode of v2.1's episodes_stats.jsonl with its statistics, in the file's order.
-
-    Raises MissingFileError if the dataset has no such file.
-    """
+    """Yield each episode with its statistics, in the file's order; or raise MissingFileError."""
     seen = set()
     for line in read_json_lines(opener, config.V2_STATS_PATH):
         episode = _whole_number(line, "episode_index", least=0)

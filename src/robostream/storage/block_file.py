@@ -172,10 +172,8 @@ class BlockFile:
         return self._pread(self.layout.data_at + start, stop - start)
 
     def write_blocks(self, blocks: range, content: memoryview) -> None:
-        """Write consecutive blocks, then their headers.
-
-        Until then the headers are dirty, so that a killed process leaves no uncounted space.
-        """
+        """Write consecutive blocks, then their headers."""
+        # The headers are dirty until then, so that a killed process leaves no uncounted space.
         start, stop = self.layout.bytes_of(blocks)
         size = self.layout.block_bytes
         headers = np.zeros(len(blocks), BLOCK_HEADER)
@@ -209,11 +207,9 @@ class BlockFile:
             self.set_columns(blocks, header=_EMPTY)
 
     def clean(self, *, after_restart: bool) -> None:
-        """Drop the remains of interrupted fills and evictions.
-
-        A power cut may have lost headers and kept their blocks, so after a restart of the machine
-        every block without a valid header is dropped.
-        """
+        """Drop the remains of interrupted fills and evictions."""
+        # A power cut may have lost headers and kept their blocks, so after a restart of the machine
+        # every block without a valid header is dropped.
         invalid = ~are_valid(self.column("header"), 0)
         self.drop_blocks(runs(invalid if after_restart else invalid & self.occupied()))
 

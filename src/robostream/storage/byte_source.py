@@ -33,10 +33,7 @@ _FileState = tuple[int, int]  # size, and time of the last write in nanoseconds
 
 
 class ByteSource(Protocol):
-    """One file, read by byte range. Thread-safe.
-
-    Raises a `StorageError` whose message starts with `name`.
-    """
+    """A file, read by byte range. Thread-safe. Its StorageErrors start with `name`."""
 
     name: str  # the path or URL
     identity: str  # a key that is unique to the file across all servers; caches use it
@@ -48,10 +45,7 @@ class ByteSource(Protocol):
         """Return a text that changes with the file; empty if the server has none."""
 
     def expect(self, size: int, version: str) -> None:
-        """Set the size and version that another process found.
-
-        If the file has others, this call or a later read raises ChangedFileError.
-        """
+        """Set the size and version another process found; a file that differs is an error."""
 
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
@@ -65,10 +59,7 @@ class ByteSource(Protocol):
         return
 
     def prefetch(self, start: int, stop: int, next_use: float) -> None:
-        """Keep the bytes [start, stop) available until `release`, if there is a cache. Blocks.
-
-        The cache evicts the bytes with the latest next use; see `CachedFile.set_next_use`.
-        """
+        """Keep [start, stop) until `release`, if there is a cache; see `CachedFile`. Blocks."""
         return
 
     def release(self, start: int, stop: int, next_use: float) -> None:

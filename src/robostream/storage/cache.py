@@ -127,10 +127,8 @@ class Cache:
         return CacheInfo(self.folder.path, self.limit_bytes, used, infos, len(sizes))
 
     def clear(self) -> int:
-        """Delete what the cache has, and nothing else; return the bytes freed.
-
-        Processes that use the cache continue, and fetch again.
-        """
+        """Delete what the cache has, and nothing else; return the bytes freed."""
+        # Processes that use the cache continue, and fetch again.
         if not self.folder.is_writable():
             path = self.folder.path
             raise CacheError(f"{path}: this user may only read the cache, not clear it.")

@@ -180,10 +180,8 @@ class CacheFolder:
 
 
 def open_cache_folder(path: Path, block_bytes: int) -> CacheFolder:
-    """Return a cache folder, created if it is missing; an existing one keeps its block size.
-
-    Raises CacheError for a folder with other content, because a cache deletes files.
-    """
+    """Return a cache folder, created if it is missing; an existing one keeps its block size."""
+    # A cache deletes files, so a folder with other content is refused.
     make_private_folder(path)
     if not (path / MARKER).exists():
         # Another process may be writing the marker of the same cache right now.
@@ -302,12 +300,10 @@ def _try_range(fd: int, kind: int, first: int, stop: int) -> bool:
 
 
 def take_number(folder: CacheFolder, owner: object) -> int:
-    """Return a number that belongs to this process until `owner` or the process is gone.
-
-    The times of next use that a process sets carry its number, and a locked file has the number as
-    its name. Eviction asks the kernel which files are locked, so the hints of a process expire with
-    it, however it ends.
-    """
+    """Return a number that belongs to this process until `owner` or the process is gone."""
+    # The times of next use that a process sets carry its number, and a locked file has the number
+    # as its name. Eviction asks the kernel which files are locked, so the hints of a process expire
+    # with it, however it ends.
     # The folder lock prevents others from taking the file for a dead process's.
     with locked(folder.lock):
         number = 0

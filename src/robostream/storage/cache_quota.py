@@ -60,10 +60,7 @@ def rank_blocks(
     next_uses: npt.NDArray[np.float64],
     last_uses: npt.NDArray[np.uint32],
 ) -> Extents:
-    """Return the extents of a block file. Pure.
-
-    `block_bytes` is 0 for a missing block; `wanted` are those that a live process announced to use.
-    """
+    """Return the extents of a block file; `block_bytes` is 0 for a missing block. Pure."""
     begins = np.arange(0, len(block_bytes), EXTENT_BLOCKS)
     occupied = block_bytes > 0
     wanted = occupied & wanted
@@ -81,11 +78,9 @@ def choose_evictions(
     least_bytes: int = 0,
     next_use: float | None = None,
 ) -> list[Flags]:
-    """Return for each file which of its extents to evict for `needed_bytes`. Pure.
-
-    Evicts nothing unless `least_bytes` can be freed. Extents wanted at `next_use` or earlier stay;
-    with None, any may go.
-    """
+    """Return for each file which of its extents to evict for `needed_bytes`. Pure."""
+    # Evicts nothing unless `least_bytes` can be freed. Extents wanted at `next_use` or earlier
+    # stay; with None, any may go.
     if not files:
         return []
     nbytes, wanted, worths = map(np.concatenate, zip(*files, strict=True))
@@ -141,10 +136,8 @@ class CacheQuota:
         return is_free
 
     def free(self, nbytes: int, *, kept: Path | None, next_use: float | None) -> bool:
-        """Return whether `nbytes` are free, after evicting blocks as `reserve` does.
-
-        Evicts more than is needed now if possible, and nothing if that would not be enough.
-        """
+        """Return whether `nbytes` are free, after evicting blocks as `reserve` does."""
+        # Evicts more than is needed now if possible, and nothing if that would not be enough.
         used = self.used()
         allowed = self._allowed(used)
         most = allowed - nbytes
@@ -246,10 +239,8 @@ def _broken_files(folder: CacheFolder) -> Iterator[Path]:
 
 
 def mapped_files(folder: CacheFolder) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Yield each mapped file, its status, and whether it is in use; delete those of dead writers.
-
-    The caller holds the folder lock.
-    """
+    """Yield each mapped file, its status, and whether it is in use. Under the folder lock."""
+    # Files of dead writers are deleted.
     for path in sorted(folder.files.iterdir()):
         if _MAPPED_FILE_NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink():
             is_in_use = is_locked(path)

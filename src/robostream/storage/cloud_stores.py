@@ -32,6 +32,7 @@ from robostream.storage.remote_source import FileChunk
 from robostream.storage.retry import Traffic, TransientError, retry_policy
 
 _DEFAULT_REGION = "us-east-1"
+_CLIENT = "client_kwargs"  # in which s3fs takes the region and the endpoint
 _S3_URL = re.compile(r"s3a?://([^/]+)(?:/(.*))?")
 # The names that filesystems use for a file's version.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
@@ -123,10 +124,7 @@ def _endpoint(fs: Any, options: Mapping[str, Any]) -> str:
 
 @contextmanager
 def _translated_errors(name: str) -> Iterator[None]:
-    """Raise ours for the errors of a filesystem and its libraries.
-
-    Their texts may hold signed URLs, so they are redacted and not chained.
-    """
+    """Raise ours for errors of a filesystem; unchained, as their texts may hold signed URLs."""
     try:
         yield
     except StorageError:
@@ -173,11 +171,7 @@ def _open_filesystem(location: Location) -> tuple[Any, str]:
 class S3Store(HttpStore):
     """A bucket, or a folder of one."""
 
-    # fmt: off
-    OPTIONS = (
-        "key", "secret", "token", "profile", "region", "endpoint_url", "anon", "client_kwargs",
-    )
-    # fmt: on
+    OPTIONS = ("key", "secret", "token", "profile", "region", "endpoint_url", "anon", _CLIENT)
     LOGIN = (
         "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or pass "
         "storage_options={'key': ..., 'secret': ...}. The keys must be allowed to read the "
@@ -186,8 +180,7 @@ class S3Store(HttpStore):
 
     def __init__(self, location: Location, traffic: Traffic) -> None:
         super().__init__(location, traffic)
-        # s3fs takes these two as client_kwargs.
-        extra = location.options.get("client_kwargs") or {}
+        extra = location.options.get(_CLIENT) or {}
         options = location.options | {
             name: extra[theirs]
             for name, theirs in (("region", "region_name"), ("endpoint_url", "endpoint_url"))

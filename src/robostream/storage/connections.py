@@ -65,10 +65,8 @@ class Connections:
     def request(
         self, url: str, headers: Mapping[str, str], *, max_bytes: int, method: str = "GET"
     ) -> HttpResponse:
-        """Return the response with at most `max_bytes` of its body; or raise.
-
-        Redirects are returned, not followed. Failures that a retry may cure raise TransientError.
-        """
+        """Return the response with at most `max_bytes` of its body; or raise."""
+        # Redirects are returned, not followed. What a retry may cure is a TransientError.
         address = split_url(url)
         # Credentials are in the headers: servers and proxies ignore a user in the URL.
         address = address._replace(netloc=address.netloc.rpartition("@")[2])
@@ -159,10 +157,9 @@ def connections() -> Connections:
 
 
 class _MeteredSocket(io.RawIOBase):
-    """Reads from a socket and raises TransientError if bytes only trickle in.
+    """Reads from a socket and raises TransientError if bytes only trickle in."""
 
-    The socket's timeout covers silence only: every byte restarts it.
-    """
+    # The socket's timeout covers silence only: every byte restarts it.
 
     def __init__(self, connected: socket.socket, raw: io.RawIOBase) -> None:
         self._recv_into = connected.recv_into  # saves a call compared with `raw`

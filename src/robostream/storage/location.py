@@ -40,10 +40,7 @@ class CacheSettings:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A folder, local or remote.
-
-    The options of its store include keys and tokens, so they are never printed.
-    """
+    """A folder, local or remote. Its options may be keys and tokens, so they are never printed."""
 
     url: str  # or a local path
     options: dict[str, Any] = field(default_factory=dict, repr=False)

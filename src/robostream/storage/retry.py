@@ -106,10 +106,8 @@ class RateState(NamedTuple):
         return self._replace(next_at=send_at + self.gap_s), send_at
 
     def throttled(self, now: float, sent_at: float, wait_s: float) -> RateState:
-        """Return the state after a throttled request. Pure.
-
-        Requests in flight together are throttled together; they widen the gap once.
-        """
+        """Return the state after a throttled request. Pure."""
+        # Requests in flight together are throttled together; they widen the gap once.
         next_at = max(self.next_at, now + wait_s)
         if sent_at <= self.widened_at:
             return self._replace(next_at=next_at)
@@ -237,10 +235,8 @@ def retry_policy(server: str, traffic: Traffic) -> RetryPolicy:
 
 
 def backoff_s(failures: int, wait_s: float | None, draw: float) -> float:
-    """Return the wait before the next attempt; `draw` is a random number in [0, 1). Pure.
-
-    Exponential with full jitter; or, if the server says how long, a little longer than that.
-    """
+    """Return the wait before the next attempt; `draw` is a random number in [0, 1). Pure."""
+    # Exponential with full jitter; or, if the server says how long, a little longer than that.
     if wait_s is not None:
         return min(wait_s, _MAX_THROTTLED_S) + draw * _FIRST_DELAY_S
     return draw * min(_FIRST_DELAY_S * 2.0 ** max(failures - 1, 0), _MAX_DELAY_S)

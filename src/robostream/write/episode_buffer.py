@@ -140,11 +140,7 @@ class CameraThread:
 
 
 class EpisodeBuffer:
-    """Collects the frames of one episode after the other; its files are in `folder`.
-
-    Attributes:
-        depth_units: The unit of each depth camera, known after the first frame.
-    """
+    """Collects the frames of one episode after the other; its files are in `folder`."""
 
     def __init__(self, folder: Path, info: DatasetInfo, options: RecordingOptions) -> None:
         self._folder = folder
@@ -154,7 +150,7 @@ class EpisodeBuffer:
 
     def reset(self) -> None:
         """Begin the next episode, after `finish` has returned this one."""
-        self.depth_units: dict[str, str] = {}
+        self.depth_units: dict[str, str] = {}  # by depth camera, known after the first frame
         self._tasks: list[str] = []
         self._rows: dict[str, list[Any]] = {
             name: []

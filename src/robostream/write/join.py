@@ -48,11 +48,9 @@ def row_schema(features: Features) -> pa.Schema:
 
 
 def row_table(features: Features, columns: Mapping[str, Any]) -> pa.Table:
-    """Return an episode's rows. Pure.
-
-    A column is an array of numbers with frames first, a list of texts or of language rows, or a
-    list of (name, encoded bytes) of images.
-    """
+    """Return an episode's rows. Pure."""
+    # `columns` are arrays of numbers, frames first, or lists of texts, language rows, or images with
+    # their names.
     schema = row_schema(features)
     arrays = [_column(field, features[field.name], columns[field.name]) for field in schema]
     return pa.table(arrays, schema=schema)
@@ -79,10 +77,8 @@ def write_rows(table: pa.Table, target: Path) -> int:
 
 
 def join_rows(parts: Sequence[Path], target: Path, schema: pa.Schema | None = None) -> None:
-    """Write the rows of several episodes into one file, one row group each.
-
-    The file has the columns and metadata of `schema`; by default those of the first part.
-    """
+    """Write the rows of several episodes into one file, one row group each."""
+    # The file has the columns and metadata of `schema`; by default those of the first part.
     chosen = pq.read_schema(parts[0]) if schema is None else schema
     with pq.ParquetWriter(target, chosen, **PARQUET_OPTIONS) as writer:
         for part in parts:
@@ -255,10 +251,8 @@ def undo_join(job: JoinJob, staging: StagingFolder) -> None:
 
 
 def join_videos(parts: Sequence[VideoPart], target: Path, *, rate: Fraction) -> None:
-    """Write one MP4, its index first, in which frame k is shown at exactly k / rate.
-
-    The parts must follow one another without a gap and have equal codec parameters.
-    """
+    """Write one MP4, its index first, in which frame k is shown at exactly k / rate."""
+    # The parts follow one another without a gap and have equal codec parameters.
     # A packet's decode time (dts) must never be later than its presentation time (pts). Decode
     # times count packets, so all of them are shifted by the deepest reordering of any part.
     reorder_frames = max(part.reorder_frames for part in parts)

@@ -19,7 +19,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -32,6 +31,7 @@ from robostream.meta import (
     Stats,
     aggregate_stats,
     as_lists,
+    as_stats,
     tasks_to_arrow,
 )
 from robostream.storage import sync_to_disk, upload
@@ -190,11 +190,9 @@ def episode_row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with the columns of an earlier file, since readers want them to be equal.
-
-    Another recorder may have written fewer statistics, or columns of its own. Values that have no
-    column there are left out, and columns that only that recorder can fill are null.
-    """
+    """Return the table with the columns of an earlier file, since readers want them to be equal."""
+    # Another recorder may have written fewer statistics, or columns of its own. Values that have no
+    # column there are left out, and columns that only that recorder can fill are null.
     columns = []
     for field in schema:
         column = pa.nulls(table.num_rows, field.type)
@@ -214,14 +212,7 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _extended_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:
     """Return the statistics of the dataset including the saved episodes."""
     complete = {name: entry for name, entry in known.items() if all(k in entry for k in MOMENTS)}
-    added = [
-        {
-            feature: {name: np.asarray(value) for name, value in entry.items()}
-            for feature, entry in episode.stats.items()
-        }
-        for episode in episodes
-    ]
-    stats = aggregate_stats([complete, *added])
+    stats = aggregate_stats([complete, *(as_stats(episode.stats) for episode in episodes)])
     for name in set(known) - set(complete):
         logger.warning(
             "meta/stats.json has no %s of %s, so the statistics of this feature stay as they are, "
@@ -299,10 +290,8 @@ def push_dataset(
     allow_patterns: list[str] | str | None,
     token: str | None,
 ) -> None:
-    """Upload a local dataset; `LeRobotDataset.push_to_hub` has the arguments.
-
-    A README.md in the dataset's folder is uploaded as it is, else a card is written for the Hub.
-    """
+    """Upload a local dataset; `LeRobotDataset.push_to_hub` has the arguments."""
+    # A README.md in the dataset's folder is uploaded as it is, else a card is written for the Hub.
     root = meta.root
     if not isinstance(root, Path):
         raise ModeError(f"{root}: only a dataset in a local folder can be pushed; copy it first")
@@ -330,10 +319,8 @@ def push_dataset(
 def dataset_card(
     meta: LeRobotDatasetMetadata, *, tags: Sequence[str] | None, license: str | None
 ) -> str:
-    """Return the README.md of a dataset on the Hub.
-
-    Its first lines are those that LeRobot writes: by them the Hub lists and shows LeRobot datasets.
-    """
+    """Return the README.md of a dataset on the Hub."""
+    # By the first lines, which LeRobot writes too, the Hub lists and shows LeRobot datasets.
     from huggingface_hub import DatasetCardData
 
     data = DatasetCardData(

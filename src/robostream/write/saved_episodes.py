@@ -100,11 +100,8 @@ class FileTotals:
     def with_file(
         self, file: EpisodeFile, *, expected_bytes: float, limit_mb: float, chunks_size: int
     ) -> FileTotals:
-        """Return the file that the next episode goes to, including it: this one or the next.
-
-        A file is full if `expected_bytes` more would reach the limit. Different parameters never
-        share a file.
-        """
+        """Return the file that the next episode goes to, including it: this one or the next."""
+        # One is full if `expected_bytes` more reach the limit; other parameters need another file.
         own = file.size_bytes, file.num_frames
         is_full = self.size_bytes + expected_bytes >= limit_mb * MB
         if self.num_frames > 0 and (is_full or file.parameters != self.parameters):
@@ -120,10 +117,8 @@ def place_files(
     *,
     guess_rows: bool = False,
 ) -> tuple[dict[str | None, FileTotals], dict[str | None, StagedPart]]:
-    """Return the files that an episode's rows and videos go to, including them, and where. Pure.
-
-    The rows have the key None. With `guess_rows`, their size is estimated from earlier episodes.
-    """
+    """Return the files that an episode's rows and videos go to, including them, and where. Pure."""
+    # The key of rows is None. With `guess_rows`, their size is estimated from earlier episodes.
     totals: dict[str | None, FileTotals] = {}
     places: dict[str | None, StagedPart] = {}
     for key, last in current.items():

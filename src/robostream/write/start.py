@@ -346,12 +346,10 @@ def _undo_joins(
 
 
 def _renumber(staging: StagingFolder, meta: LeRobotDatasetMetadata, known: CameraInfo) -> None:
-    """Continue the dataset's numbers without a gap in the saved episodes' rows and records.
-
-    Rows of episodes whose number changes must not be joined. Each episode's rows are replaced
-    before its record. If the process is killed in between, the record has the old number, and the
-    next call writes the same rows again.
-    """
+    """Continue the dataset's numbers without a gap in the saved episodes' rows and records."""
+    # Rows of episodes whose number changes must not be joined. Each episode's rows are replaced
+    # before its record. If the process is killed in between, the record has the old number, and the
+    # next call writes the same rows again.
     tasks, start_frame = list(meta.tasks), meta.total_frames
     filled: defaultdict[tuple[str, FilePlace], int] = defaultdict(int)
     saved = load_staged(staging, first=meta.total_episodes)

@@ -54,10 +54,8 @@ class OpenResources:
         self._joins = [*(other for other in self._joins if not other.done()), future]
 
     def release_dropped(self, root: Path) -> None:
-        """Release everything when a writer is garbage-collected or the program ends.
-
-        The garbage collector may call this in any thread at any moment, so it does not block.
-        """
+        """Release everything when a writer is garbage-collected or the program ends."""
+        # The garbage collector may call this in any thread at any moment, so it does not block.
         if not self.lock.is_mine:  # in a forked child: encoders and joins belong to the parent
             self.lock.drop()
             return
