@@ -32,6 +32,12 @@ _DEPTH_MARKS = ("is_depth_map", "video.is_depth_map")
 _COLOURS = ("red", "green", "blue")
 _OTHER_DTYPES = ("string", "language", *CAMERA_DTYPES)
 
+_CODING_FIELDS = {
+    "video.depth_min": "depth_min_m",
+    "video.depth_max": "depth_max_m",
+    "video.shift": "shift_m",
+    "video.use_log": "use_log",
+}
 CODE_MAX = 4095
 MM_PER_M = 1000.0
 _UINT16_MAX = 65535
@@ -251,22 +257,11 @@ class DepthCoding:
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> DepthCoding:
         """Return the coding that a camera's `info` block records; missing fields have defaults."""
-        default = cls()
-        return cls(
-            depth_min_m=info.get("video.depth_min", default.depth_min_m),
-            depth_max_m=info.get("video.depth_max", default.depth_max_m),
-            shift_m=info.get("video.shift", default.shift_m),
-            use_log=info.get("video.use_log", default.use_log),
-        )
+        return cls(**{name: info[key] for key, name in _CODING_FIELDS.items() if key in info})
 
     def to_info(self) -> dict[str, Any]:
         """Return the fields that record this coding in the `info` block."""
-        return {
-            "video.depth_min": self.depth_min_m,
-            "video.depth_max": self.depth_max_m,
-            "video.shift": self.shift_m,
-            "video.use_log": self.use_log,
-        }
+        return {key: getattr(self, name) for key, name in _CODING_FIELDS.items()}
 
 
 def depth_unit(dtype: npt.DTypeLike) -> str:

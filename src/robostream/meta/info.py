@@ -104,10 +104,8 @@ class DatasetInfo:
         if unknown:
             logger.warning("%s: ignoring unknown fields %s", where, ", ".join(unknown))
         values = {key: value for key, value in data.items() if key in known}
-        values |= {
-            "codebase_version": version,
-            "features": validate_features(data["features"], where),
-        }
+        values["codebase_version"] = version
+        values["features"] = validate_features(data["features"], where)
         info = cls(**(_with_v2_defaults(values) if is_v2 else values))
         info.check(where)
         return info
@@ -243,13 +241,8 @@ def _with_v2_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def fill_path(template: str, chunk: int, file: int, camera: str = "") -> str:
     """Return the path of a file; in v2.x, `file` is the episode and `chunk` its chunk. Pure."""
-    return template.format(
-        video_key=camera,
-        chunk_index=chunk,
-        file_index=file,
-        episode_chunk=chunk,
-        episode_index=file,
-    )
+    v2_numbers = {"episode_chunk": chunk, "episode_index": file}
+    return template.format(video_key=camera, chunk_index=chunk, file_index=file, **v2_numbers)
 
 
 def _check_fields(template: str, *, needed: str | None) -> None:

@@ -194,12 +194,10 @@ class LeRobotDatasetMetadata:
         States and caches carry it, so that they are not used with another dataset. It does not
         cover rows and frames: a cache of those must also identify their files.
         """
+        declared = self.info.features.items()
         content = {
             "fps": self.fps,
-            "features": {
-                key: [entry["dtype"], list(entry["shape"])]
-                for key, entry in self.info.features.items()
-            },
+            "features": {key: [entry["dtype"], list(entry["shape"])] for key, entry in declared},
             "tasks": list(self.tasks),
             "episodes": self.episodes.digest(),
         }

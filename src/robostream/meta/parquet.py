@@ -276,12 +276,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def tasks_to_arrow(texts: Sequence[str]) -> pa.Table:
     """Return the table of tasks.parquet, which pandas reads as a frame indexed by the text."""
-    table = pa.table(
-        {
-            "task_index": pa.array(range(len(texts)), pa.int64()),
-            "task": pa.array(texts, pa.string()),
-        }
-    )
+    indices = pa.array(range(len(texts)), pa.int64())
+    table = pa.table({"task_index": indices, "task": pa.array(texts, pa.string())})
     fields = ("name", "field_name", "pandas_type", "numpy_type", "metadata")
     described = (
         (None, None, "unicode", "object", {"encoding": "UTF-8"}),

@@ -54,7 +54,9 @@ def load_v2_episodes(opener: FileOpener, info: DatasetInfo) -> EpisodeTable:
         for line in read_json_lines(opener, config.V2_EPISODES_PATH):
             order.append(_whole_number(line, "episode_index", least=0))
             lengths.append(_whole_number(line, "length", least=1))
-            codes.extend(texts.setdefault(text, len(texts)) for text in _task_texts(line))
+            tasks = line.values.get("tasks") or []
+            for task in tasks if isinstance(tasks, list) else [tasks]:
+                codes.append(texts.setdefault(_text(line, task, "tasks"), len(texts)))
             ends.append(len(codes))
     except MissingFileError as error:
         raise MetadataError(
@@ -63,12 +65,12 @@ def load_v2_episodes(opener: FileOpener, info: DatasetInfo) -> EpisodeTable:
         ) from error
     place = np.argsort(np.asarray(order), kind="stable")
     _check_order(np.asarray(order)[place], where)
-    tasks = pa.ListArray.from_arrays(
+    of_episodes = pa.ListArray.from_arrays(
         pa.array(np.asarray(ends, np.int32)),
         pa.array(texts, pa.string()).take(pa.array(codes, pa.int64())),
     )
     numbers = _locate_episodes(np.asarray(lengths)[place], info)
-    return EpisodeTable(numbers, {"tasks": tasks.take(pa.array(place))})
+    return EpisodeTable(numbers, {"tasks": of_episodes.take(pa.array(place))})
 
 
 def load_v2_tasks(opener: FileOpener, episodes: EpisodeTable) -> TaskTable:
@@ -200,12 +202,6 @@ def _whole_number(line: JsonLine, name: str, *, least: int) -> int:
         f"{line.where}: want a whole number from {least} to {_MOST_FRAMES - 1:,} as {name}, found "
         f"{value!r:.200}. {_CURE}"
     )
-
-
-def _task_texts(line: JsonLine) -> list[str]:
-    value = line.values.get("tasks") or []
-    texts = value if isinstance(value, list) else [value]
-    return [_text(line, text, "tasks") for text in texts]
 
 
 def _text(line: JsonLine, value: object, name: str) -> str:

@@ -181,11 +181,8 @@ class S3Store(HttpStore):
     def __init__(self, location: Location, traffic: Traffic) -> None:
         super().__init__(location, traffic)
         extra = location.options.get(_CLIENT) or {}
-        options = location.options | {
-            name: extra[theirs]
-            for name, theirs in (("region", "region_name"), ("endpoint_url", "endpoint_url"))
-            if extra.get(theirs)
-        }
+        given = {"region": extra.get("region_name"), "endpoint_url": extra.get("endpoint_url")}
+        options = location.options | {name: value for name, value in given.items() if value}
         match = _S3_URL.fullmatch(location.url)
         if match is None:
             raise StorageError(f"{location.url}: want s3://bucket or s3://bucket/folder.")

@@ -258,11 +258,8 @@ def _target(
     address: SplitResult, headers: Mapping[str, str], connection: http.client.HTTPConnection
 ) -> tuple[str, None, dict[str, str]]:
     """Return the request target, no body, and the headers; a proxy needs the complete URL."""
-    escaped = address._replace(
-        path=quote(address.path, safe=_SAFE),
-        query=quote(address.query, safe=_SAFE),
-        fragment="",
-    )
+    path, query = quote(address.path, safe=_SAFE), quote(address.query, safe=_SAFE)
+    escaped = address._replace(path=path, query=query, fragment="")
     proxy = connection.proxy if isinstance(connection, _PlainConnection) else None
     if proxy is not None:
         return escaped.geturl(), None, {**headers, **_proxy_headers(proxy)}

@@ -181,7 +181,13 @@ class CameraEncoder:
     def finish(self) -> CameraResult:
         """Finish the video and return the camera's part of the episode."""
         video = self._video.finish() if self._video is not None else None
-        return CameraResult(self._stats(), video, self._images)
+        self._summaries.close()
+        dtype = self._summary.dtype
+        every = np.memmap(self._scratch, dtype.base, "r", shape=(self._num_frames, *dtype.shape))
+        sampled = np.array(every[sampled_frames(self._num_frames)])
+        del every
+        self._scratch.unlink()
+        return CameraResult(self._summary.stats(sampled), video, self._images)
 
     def abandon(self) -> None:
         """Close all files without a result."""
@@ -189,15 +195,6 @@ class CameraEncoder:
             self._summaries.close()
         if self._video is not None:
             self._video.abandon()
-
-    def _stats(self) -> FeatureStats:
-        self._summaries.close()
-        dtype = self._summary.dtype
-        every = np.memmap(self._scratch, dtype.base, "r", shape=(self._num_frames, *dtype.shape))
-        sampled = np.array(every[sampled_frames(self._num_frames)])
-        del every
-        self._scratch.unlink()
-        return self._summary.stats(sampled)
 
 
 def add_stream(

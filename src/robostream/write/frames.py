@@ -51,17 +51,18 @@ class CheckedFrame:
 def features_to_record(features: Mapping[str, Any], *, use_videos: bool) -> Features:
     """Return the features of a new dataset, the default ones last, or raise MetadataError."""
     checked = validate_features(features, "create") | copy.deepcopy(DEFAULT_FEATURES)
-    faults = [
-        f"{name}: {fault}"
-        for name, entry in checked.items()
-        if (fault := _feature_fault(name, entry))
-    ]
+    found = {name: _feature_fault(name, entry) for name, entry in checked.items()}
+    faults = [f"{name}: {fault}" for name, fault in found.items() if fault]
     videos = [name for name, entry in checked.items() if entry["dtype"] == "video"]
     if videos and not use_videos:
         faults.append(f"{', '.join(videos)}: videos, though use_videos is False; want dtype image")
     if faults:
         raise MetadataError(f"these features cannot be recorded:{_listed(faults)}")
-    return {name: _mark_depth(entry) for name, entry in checked.items()}
+    for entry in checked.values():
+        # A camera with one channel records depth, which readers detect only by this mark.
+        if entry["dtype"] in CAMERA_DTYPES and image_shape(entry)[0] == 1 and not is_depth(entry):
+            entry["info"] = {**(entry.get("info") or {}), "is_depth_map": True}
+    return checked
 
 
 def check_frame(
@@ -126,13 +127,6 @@ def _feature_fault(name: str, entry: Mapping[str, Any]) -> str | None:
     if dtype in ("string", "language"):
         return None if shape == (1,) else f"{dtype} wants shape (1,), found {shape}"
     return None if shape else "want at least one axis; a single number has shape (1,)"
-
-
-def _mark_depth(entry: dict[str, Any]) -> dict[str, Any]:
-    # A camera with one channel records depth, which readers detect only by this mark.
-    if entry["dtype"] in CAMERA_DTYPES and image_shape(entry)[0] == 1 and not is_depth(entry):
-        return {**entry, "info": {**(entry.get("info") or {}), "is_depth_map": True}}
-    return entry
 
 
 def _key_faults(frame: Mapping[str, Any], wanted: Features) -> list[str]:

@@ -49,8 +49,8 @@ def row_schema(features: Features) -> pa.Schema:
 
 def row_table(features: Features, columns: Mapping[str, Any]) -> pa.Table:
     """Return an episode's rows. Pure."""
-    # `columns` are arrays of numbers, frames first, or lists of texts, language rows, or images with
-    # their names.
+    # A column is an array of numbers, frames first, or a list: of texts, of language rows, or of
+    # images with their names.
     schema = row_schema(features)
     arrays = [_column(field, features[field.name], columns[field.name]) for field in schema]
     return pa.table(arrays, schema=schema)

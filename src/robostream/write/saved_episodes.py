@@ -148,13 +148,9 @@ class DatasetTotals:
     @classmethod
     def of_dataset(cls, meta: LeRobotDatasetMetadata) -> DatasetTotals:
         """Return the totals of a dataset without saved episodes; new ones go to new files."""
-        return cls(
-            info=meta.info,
-            num_episodes=meta.total_episodes,
-            num_frames=meta.total_frames,
-            tasks=tuple(meta.tasks),
-            files={k: FileTotals(_first_new_place(meta, k)) for k in (None, *meta.video_keys)},
-        )
+        files = {k: FileTotals(_first_new_place(meta, k)) for k in (None, *meta.video_keys)}
+        counts = meta.total_episodes, meta.total_frames
+        return cls(meta.info, *counts, tuple(meta.tasks), files)
 
     def complete_columns(self, episode: RecordedEpisode) -> dict[str, Any]:
         """Return the columns of the next episode, including those of the default features."""
@@ -230,7 +226,14 @@ def read_record(folder: Path) -> StagedEpisode:
     """Return the record of the saved episode in a folder; WriteError if it is damaged."""
     path = folder / _RECORD
     try:
-        record = _parse_record(json.loads(path.read_text()))
+        data = json.loads(path.read_text())
+        videos = {
+            key: StagedPart(**{**video, "place": FilePlace(**video["place"])})
+            for key, video in data["videos"].items()
+        }
+        data |= {"data": FilePlace(**data["data"]), "videos": videos}
+        # Recordings begun by an earlier version have no `saved_as`.
+        record = StagedEpisode(**{"saved_as": data["episode_index"], **data})
     except FileNotFoundError as error:
         raise WriteError(f"{path} is missing") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -272,16 +275,6 @@ def read_damage(folder: Path) -> str | None:
 def mark_damaged(folder: Path, reason: str) -> None:
     """Mark the saved episode in a folder as damaged; it no longer counts."""
     write_bytes_atomic(folder / _WHY_BAD, reason.encode(errors="backslashreplace"))
-
-
-def _parse_record(data: dict[str, Any]) -> StagedEpisode:
-    videos = {
-        key: StagedPart(**{**video, "place": FilePlace(**video["place"])})
-        for key, video in data["videos"].items()
-    }
-    places = {"data": FilePlace(**data["data"]), "videos": videos}
-    # Recordings begun by an earlier version have no `saved_as`.
-    return StagedEpisode(**{"saved_as": data["episode_index"], **data, **places})
 
 
 def _first_new_place(meta: LeRobotDatasetMetadata, camera: str | None) -> FilePlace:
