@@ -46,11 +46,6 @@ from robostream.storage import (
     write_bytes_atomic,
 )
 
-_FINISH_RECORDING = (
-    "if a recording was interrupted, bring it to its end with "
-    "LeRobotDataset.resume(...).finalize()."
-)
-
 
 def forward(path: str, doc: str) -> Any:
     """Return a read-only property that is an attribute of an attribute, such as "meta.fps"."""
@@ -317,7 +312,8 @@ class LeRobotDatasetMetadata:
         if (len(table), frames) != (self.total_episodes, self.total_frames):
             file, cure = config.V2_EPISODES_PATH, "correct the numbers in info.json."
             if not self.info.is_v2:
-                file, cure = "meta/episodes", _FINISH_RECORDING
+                ending = "bring it to its end with LeRobotDataset.resume(...).finalize()."
+                file, cure = "meta/episodes", f"if a recording was interrupted, {ending}"
             report_contradiction(
                 MetadataError(
                     f"{self.root}: info.json counts {self.total_episodes} episodes and "

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
-from xml.etree import ElementTree
 
 from robostream import config
 from robostream.errors import (
@@ -232,6 +231,8 @@ class S3Store(HttpStore):
 
     def list_files(self, folder: str) -> dict[str, int]:
         """Return the size of every file below a folder."""
+        from xml.etree import ElementTree  # not needed by workers
+
         name = self._location.describe(folder)
         query = {"list-type": "2", "prefix": f"{self._folder}{folder}/"}
         sizes: dict[str, int] = {}

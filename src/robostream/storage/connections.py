@@ -45,15 +45,12 @@ _CLOSED = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A response: `headers` by lower-case name, and the body or its first bytes.
-
-    `is_complete` says whether `content` is the complete body.
-    """
+    """A response, with the body or its first bytes."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str]  # by lower-case name
     content: bytes
-    is_complete: bool
+    is_complete: bool  # whether `content` is the complete body
 
 
 class Connections:

@@ -235,44 +235,40 @@ def exclude_damaged(staging: StagingFolder) -> None:
     if not folders:
         return
     meta = LeRobotDatasetMetadata(staging.root.name, root=staging.root)
-    records: dict[int, StagedEpisode | str] = {}
+    marked = {n for n, folder in folders.items() if read_damage(folder) is not None}
+    records: dict[int, StagedEpisode] = {}
+    found: dict[int, str] = {}  # what is wrong with episodes that are not marked yet
     for number, folder in folders.items():
         try:
             records[number] = read_record(folder)
         except WriteError as error:
-            records[number] = str(error)
-    marked = {n for n, folder in folders.items() if read_damage(folder) is not None}
-    found = {
-        number: damage
-        for number, record in records.items()
-        if number not in marked and (damage := find_damage(record, staging, meta.info))
-    }
+            if number not in marked:
+                found[number] = str(error)
+    unreadable = [folders[number] for number in found]
+    unmarked = {number: record for number, record in records.items() if number not in marked}
+    for number, record in unmarked.items():
+        if damage := find_damage(record, staging, meta.info):
+            found[number] = damage
     if found:
-        unmarked = {folders[n]: record for n, record in records.items() if n not in marked}
-        _undo_joins(staging, meta.info, unmarked, damaged=set(found))
+        _check_separable(unreadable, staging, meta.info)
+        _undo_joins(staging, meta.info, list(unmarked.values()), damaged=set(found))
     for number, damage in found.items():
         mark_damaged(folders[number], damage)
     if damaged := sorted(marked | set(found)):
         # Facts about cameras that the other episodes may not repeat.
         known: CameraInfo = {}
-        for record in (records[number] for number in damaged):
-            infos = record.camera_info if isinstance(record, StagedEpisode) else {}
-            for key, entry in infos.items():
+        for record in (records[number] for number in damaged if number in records):
+            for key, entry in record.camera_info.items():
                 known[key] = {**known.get(key, {}), **entry}
         _renumber(staging, meta, known)
 
 
-def find_damage(
-    record: StagedEpisode | str, staging: StagingFolder, info: DatasetInfo
-) -> str | None:
+def find_damage(record: StagedEpisode, staging: StagingFolder, info: DatasetInfo) -> str | None:
     """Return what is wrong with a saved episode, or None if it is complete.
 
-    A text in place of the record is returned. Rows and videos that are already joined were complete
-    then and are not read again. Raises OSError if the disk cannot be read, which says nothing about
-    the episode.
+    Rows and videos that are already joined were complete then and are not read again. Raises
+    OSError if the disk cannot be read, which says nothing about the episode.
     """
-    if isinstance(record, str):
-        return record
     for task in record.tasks:
         if fault := text_fault(task):
             return f"task: {fault}"
@@ -316,28 +312,25 @@ def _video_damage(path: Path, record: StagedEpisode, rate: Fraction) -> str | No
     return None
 
 
-def _undo_joins(
-    staging: StagingFolder,
-    info: DatasetInfo,
-    records: Mapping[Path, StagedEpisode | str],
-    *,
-    damaged: set[int],
-) -> None:
-    """Split joined files that contain a damaged episode, or rows that will get new numbers."""
-    for folder, record in records.items():
-        parts = (part_path(folder, key) for key in (None, *info.video_keys))
-        if (
-            isinstance(record, str)
-            and staging.ready.exists()
-            and not all(p.exists() for p in parts)
-        ):
+def _check_separable(unreadable: Sequence[Path], staging: StagingFolder, info: DatasetInfo) -> None:
+    for folder in unreadable if staging.ready.exists() else []:
+        if not all(part_path(folder, key).exists() for key in (None, *info.video_keys)):
             raise WriteError(
                 f"{folder}: its episode.json cannot be read, and the episode's rows or videos are "
                 "already joined with those of other episodes, so they cannot be separated. Bring "
                 "episode.json back from a copy, then resume again."
             )
-    readable = [record for record in records.values() if not isinstance(record, str)]
-    for job in plan_joins(readable, info, partial(saved_part, staging)):
+
+
+def _undo_joins(
+    staging: StagingFolder,
+    info: DatasetInfo,
+    records: Sequence[StagedEpisode],
+    *,
+    damaged: set[int],
+) -> None:
+    """Split joined files that contain a damaged episode, or rows that will get new numbers."""
+    for job in plan_joins(records, info, partial(saved_part, staging)):
         is_renumbered = job.camera is None and max(job.episodes) >= min(damaged)
         if (staging.ready / job.path).exists() and (
             is_renumbered or not damaged.isdisjoint(job.episodes)
