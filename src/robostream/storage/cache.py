@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -88,6 +87,7 @@ class Cache:
         self.open_files: deque[BlockFile] = deque(maxlen=_MAX_OPEN_FILES)  # those opened last
         self._memory: weakref.WeakValueDictionary[int, memoryview] = weakref.WeakValueDictionary()
         self._warned: set[str] = set()
+        self._number: int | None = None
         try:
             self.folder = open_cache_folder(Path(folder), block_bytes)
             # Whether this process writes nothing to the cache.
@@ -201,10 +201,11 @@ class Cache:
             self._warned.add(kind)
             logger.warning("the cache in %s %s", self.folder.path, text)
 
-    @cached_property
     def process_number(self) -> int:
-        """A number that belongs to this process until the object or the process is gone."""
-        return take_number(self.folder, self)
+        """Return a number that belongs to this process until the object or the process is gone."""
+        # No cached_property: in Python 3.10 it takes a lock, which a fork could leave locked.
+        self._number = self._number or take_number(self.folder, self)
+        return self._number
 
 
 def cache_limit(folder: Path, limit: float | str | None) -> int:

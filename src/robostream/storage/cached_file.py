@@ -155,7 +155,7 @@ class CachedFile:
         if math.isnan(next_use):
             raise ValueError("want a time of next use, got nan")
         blocks = self._layout.blocks_touching(*self._check(start, stop))
-        owner = self._cache.run(lambda: self._cache.process_number)
+        owner = self._cache.run(self._cache.process_number)
 
         def write(quota: CacheQuota) -> None:
             # Under the lock, so that the file is not deleted as one that nobody needs.

@@ -201,7 +201,7 @@ def fitting_pieces(
 
 
 class LruCache(Generic[K, V]):
-    """The least recently used values are evicted above a budget of weight. For one thread.
+    """Values by key, within a budget of weight: the least recently used go. For one thread.
 
     By default a value weighs 1, so that the budget counts values. The newest value stays, however
     much it weighs. `drop` is called with each value that leaves the cache.
