@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from robostream.assemble.columns import DeclaredColumn, numeric_column, object_column
 from robostream.errors import DataFileError
-from robostream.write.rows import language_array, language_fields
+from robostream.write.frames import language_fields
+from robostream.write.join import language_array
 
 WHERE = "file.parquet: episode 4"
 

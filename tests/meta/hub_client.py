@@ -54,7 +54,8 @@ def main(arguments: dict[str, Any], read: str) -> dict[str, Any]:
     logging.getLogger("robostream").addHandler(handler)
     try:
         meta = LeRobotDatasetMetadata(**arguments)
-        content = FileOpener(location_of(meta)).read_file(read, max_bytes=10**9) if read else b""
+        source = FileOpener(location_of(meta)).open(read) if read else None
+        content = source.read(0, source.size()) if source else b""
     except RobostreamError as error:
         return {"error": type(error).__name__, "message": str(error), "warnings": warnings}
     return {

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from robostream.meta import aggregate_stats
-from robostream.meta.feature_stats import (
+from robostream.meta.stats import (
     COLOUR,
     DEPTH,
     MOMENTS,

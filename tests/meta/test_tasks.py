@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from robostream.errors import MetadataError
-from robostream.meta.tasks import tasks_from_arrow
+from robostream.meta.parquet import tasks_from_arrow
 
 INDICES = pa.array([1, 0])
 TEXTS = pa.array(["open", "stack"])

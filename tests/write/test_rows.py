@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from robostream.meta.info import parse_info
-from robostream.write.rows import join_rows, row_schema, row_table, write_rows
+from robostream.write.join import join_rows, row_schema, row_table, write_rows
 from tests.fixture_datasets import FIXTURES, NAMES
 from tests.parameters import examples
 

@@ -2,38 +2,29 @@
 """What is there: info.json, the episode table, tasks and statistics of a dataset.
 
 locate.py        where a dataset is: folder, URL or Hub commit; which versions can be read
-depth.py         depth as 12-bit codes
-features.py      the feature entries of info.json
+features.py      the feature entries of info.json; depth as 12-bit codes
 info.py          info.json
-stats.py         statistics: parsed, aggregated, converted to a depth unit
-feature_stats.py  statistics of columns and cameras
+stats.py         statistics: parsed, aggregated, converted, computed from columns and images
 decoded_size.py  the memory of decoded Parquet, from its page headers
-parquet.py       Parquet files, read within a memory budget
+parquet.py       Parquet files, read within a memory budget; the task texts
 episodes.py      the episode table, in columns; contradictions between tables
-tasks.py         the task texts
 v2.py            the tables and statistics of v2.0 and v2.1, as lines of JSON
 metadata.py      LeRobotDatasetMetadata: all of the above under LeRobot's names
 """
 
 # The other stages import these names from here.
-from robostream.meta.depth import DepthCoding, decode_depth, depth_unit, encode_depth
 from robostream.meta.episodes import EpisodeTable, noting_contradictions
-from robostream.meta.feature_stats import (
-    COLOUR,
-    DEPTH,
-    MOMENTS,
-    NO_STATS_DTYPES,
-    as_lists,
-    column_stats,
-    sampled_frames,
-)
 from robostream.meta.features import (
     CAMERA_DTYPES,
     DEFAULT_FEATURES,
     LANGUAGE_KEYS,
+    DepthCoding,
     Features,
+    decode_depth,
     decoded_bytes,
+    depth_unit,
     dimension_names,
+    encode_depth,
     image_shape,
     is_depth,
     keys_of_dtype,
@@ -42,7 +33,20 @@ from robostream.meta.features import (
 from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.locate import is_being_recorded, pin_and_download, shorten_names
 from robostream.meta.metadata import LeRobotDatasetMetadata, forward, location_of, resize_cameras
-from robostream.meta.parquet import OpenParquet, readable_parquet
-from robostream.meta.stats import QUANTILES, FeatureStats, Stats, aggregate_stats, combine_stats
-from robostream.meta.tasks import TaskTable, tasks_to_arrow
+from robostream.meta.parquet import OpenParquet, TaskTable, readable_parquet, tasks_to_arrow
+from robostream.meta.stats import (
+    COLOUR,
+    DEPTH,
+    MOMENTS,
+    NO_STATS_DTYPES,
+    QUANTILES,
+    FeatureStats,
+    Stats,
+    aggregate_stats,
+    as_lists,
+    as_stats,
+    column_stats,
+    combine_stats,
+    sampled_frames,
+)
 from robostream.meta.v2 import read_episode_stats

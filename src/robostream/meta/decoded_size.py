@@ -48,25 +48,15 @@ _KINDS = frozenset((*_FIXED_BYTES, 4, _I32, 6, _BINARY, _STRUCT))
 class DecodeBudget:
     """The memory that several reads of Parquet may take together.
 
-    Args:
-        limit_bytes: The limit; by default that of `ROBOSTREAM_DECODE_LIMIT`.
-
-    Attributes:
-        used: The bytes that finished reads still hold.
+    The default limit is that of `ROBOSTREAM_DECODE_LIMIT`.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self._limit = config.decode_limit_bytes() if limit_bytes is None else limit_bytes
-        self.used = 0
+        self.used = 0  # by the tables that finished reads have returned
 
     def take(self, nbytes: int, where: str, *, temporary: int = 0) -> None:
-        """Count the bytes that a read returns; raise DataFileError above the limit.
-
-        Args:
-            nbytes: The bytes it returns.
-            where: The file, for the error.
-            temporary: Further bytes that it needs only while it decodes.
-        """
+        """Count the bytes that a read returns, or raise; `temporary` ones only while it decodes."""
         wanted = self.used + nbytes + temporary
         if wanted > self._limit:
             raise DataFileError(
@@ -83,39 +73,24 @@ class DecodeBudget:
 
 
 class Leaf(NamedTuple):
-    """A leaf column of the Parquet schema: the values of a list are one.
+    """A leaf column of the Parquet schema: the values of a list are one."""
 
-    Attributes:
-        at: Its number in the file.
-        width: The bytes of one value and of the list offsets above it; without those of a text.
-        is_text: Whether values are bytes of any length.
-        is_plain_text: Whether Arrow can leave its values dictionary-encoded.
-    """
-
-    at: int
+    at: int  # its number in the file
     path: str
-    width: int
-    is_text: bool
+    width: int  # the bytes of a value and of the list offsets above it; without those of a text
+    is_text: bool  # whether values are bytes of any length
     is_repeated: bool
-    is_plain_text: bool
+    is_plain_text: bool  # whether Arrow can leave its values dictionary-encoded
 
 
 class Pages(NamedTuple):
-    """Totals of the page headers of a column chunk.
+    """Totals of the page headers of a column chunk."""
 
-    Attributes:
-        values: The values, with nulls, of all data pages.
-        coded: Those of them that are dictionary indices.
-        temporary: The bytes of the dictionary and of the largest page, decompressed.
-        dictionary: The bytes of the dictionary, decompressed.
-        texts: The most bytes that texts outside the dictionary can have.
-    """
-
-    values: int
-    coded: int
-    temporary: int
-    dictionary: int
-    texts: int
+    values: int  # of all data pages, with nulls
+    coded: int  # those of them that are dictionary indices
+    temporary: int  # bytes of the dictionary and of the largest page, decompressed
+    dictionary: int  # bytes, decompressed
+    texts: int  # the most bytes that texts outside the dictionary can have
 
 
 class DecodedSize:
@@ -129,11 +104,9 @@ class DecodedSize:
         self._reopened: dict[str, pq.ParquetFile] = {}
 
     def take(self, groups: Sequence[int], columns: Sequence[str], budget: DecodeBudget) -> None:
-        """Count columns of row groups, or raise DataFileError.
-
-        Dictionary texts first count as if each were as long as the whole dictionary; only if that
-        exceeds the budget, they are counted one by one.
-        """
+        """Count columns of row groups, or raise DataFileError."""
+        # Dictionary texts first count as if each were as long as the whole dictionary; only if
+        # that exceeds the budget, they are counted one by one.
         names, used = tuple(columns), budget.used
         if names not in self._leaves:
             self._leaves[names] = _leaves(self._metadata.schema, names)
@@ -222,18 +195,17 @@ class DecodedSize:
 
 def _leaves(schema: Any, columns: Sequence[str]) -> list[Leaf]:
     """Return the leaf columns of named columns, as Arrow selects them; the small ones first."""
-    names = tuple(f"{name}." for name in columns)
-    found = [(at, schema.column(at)) for at in range(len(schema))]
-    leaves = [_leaf(at, column) for at, column in found if f"{column.path}.".startswith(names)]
+    names, leaves = tuple(f"{name}." for name in columns), []
+    for at in range(len(schema)):
+        column = schema.column(at)
+        if f"{column.path}.".startswith(names):
+            kind, repeats = column.physical_type, column.max_repetition_level
+            is_text = kind == "BYTE_ARRAY"
+            width = _OFFSET_BYTES if is_text else _WIDTHS.get(kind) or max(column.length, 0)
+            width += repeats * _OFFSET_BYTES
+            is_plain = is_text and column.logical_type.type in ("STRING", "NONE")
+            leaves.append(Leaf(at, column.path, width, is_text, repeats > 0, is_plain))
     return sorted(leaves, key=lambda leaf: leaf.is_text or leaf.is_repeated)
-
-
-def _leaf(at: int, column: Any) -> Leaf:
-    kind, repeats = column.physical_type, column.max_repetition_level
-    is_text = kind == "BYTE_ARRAY"
-    width = _OFFSET_BYTES if is_text else _WIDTHS.get(kind) or max(column.length, 0)
-    is_plain = is_text and column.logical_type.type in ("STRING", "NONE")
-    return Leaf(at, column.path, width + repeats * _OFFSET_BYTES, is_text, repeats > 0, is_plain)
 
 
 def chunk_range(chunk: Any) -> tuple[int, int]:
@@ -254,11 +226,9 @@ class _Page(NamedTuple):
 
 
 def _pages_in(read: ReadRange, start: int, stop: int, values: int) -> Iterator[_Page]:
-    """Yield the page headers in a range of bytes, until the data pages have `values` values.
-
-    A header is a Thrift struct of these fields: 1 the kind of page, 2 its size decompressed, 3 its
-    stored size, and a struct that depends on the kind, of which 1 is the number of values.
-    """
+    """Yield the page headers in a range of bytes, until the data pages have `values` values."""
+    # A header is a Thrift struct of these fields: 1 the kind of page, 2 its size decompressed, 3
+    # its stored size, and a struct that depends on the kind, of which 1 is the number of values.
     if stop - start <= _SMALL_CHUNK_BYTES:
         content, first = read(start, stop), start
         read = lambda begin, end: content[begin - first : end - first]  # noqa: E731

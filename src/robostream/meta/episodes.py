@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, overload
@@ -42,6 +43,7 @@ _FILE = re.compile(r"chunk-(\d+)/file-(\d+)\.parquet$")
 _LARGE_BYTES = 4 * 1024**2
 
 Column = npt.NDArray[Any]
+NamedTable = tuple[str, pa.Table]  # with the name of its file
 _noted: ContextVar[list[MetadataError] | None] = ContextVar("noted", default=None)
 
 
@@ -123,27 +125,18 @@ def empty_episodes() -> EpisodeTable:
 def load_episodes(opener: FileOpener, video_keys: Sequence[str], count: int) -> EpisodeTable:
     """Return the checked table of all files of meta/episodes, without statistics.
 
-    Args:
-        opener: Opens the files.
-        video_keys: The cameras whose columns must be there.
-        count: The expected number of episodes. Remote files are read by their usual names until
-            they have so many; the folder is listed only if those files are too few.
+    The columns of `video_keys` must be there. Remote files are read by their usual names until they
+    have the `count` of episodes; the folder is listed only if those files are too few.
     """
-    budget = DecodeBudget()
-    parts = (
-        list(_read_usual_files(opener, video_keys, count, budget))
-        if opener.location.is_remote
-        else []
-    )
+    read = functools.partial(_read_file, opener, video_keys, DecodeBudget())
+    parts = list(_read_usual_files(read, count)) if opener.location.is_remote else []
     if sum(part.num_rows for _, part in parts) < count:
         known = dict(parts)
         with suppress(NoListingError):
             files = sorted(opener.list_files(_FOLDER, ".parquet"), key=_file_order)
             names = [opener.location.describe(file) for file in files]
             parts = [
-                (name, known[name])
-                if name in known
-                else _read_file(opener, file, video_keys, budget)
+                (name, known[name]) if name in known else read(file)
                 for name, file in zip(names, files, strict=True)
             ]
     if not parts:
@@ -155,26 +148,21 @@ def load_episodes(opener: FileOpener, video_keys: Sequence[str], count: int) -> 
         return _check(_to_columns(_join(parts)), opener.location)
 
 
-def _read_usual_files(
-    opener: FileOpener, video_keys: Sequence[str], count: int, budget: DecodeBudget
-) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the files of the table by their usual names, chunk by chunk.
-
-    Stops after the file that completes `count` rows, or at the first missing one.
-    """
+def _read_usual_files(read: Callable[[str], NamedTable], count: int) -> Iterator[NamedTable]:
+    """Yield the files by their usual names, until they have `count` rows or one is missing."""
     for chunk in itertools.count():
         for number in itertools.count():
             file = config.EPISODES_PATH.format(chunk_index=chunk, file_index=number)
             try:
-                where, part = _read_file(opener, file, video_keys, budget)
+                found = read(file)
             except DataFileError as error:
                 if not isinstance(error.__cause__, MissingFileError):
                     raise
                 if number == 0:
                     return
                 break
-            yield where, part
-            count -= part.num_rows
+            yield found
+            count -= found[1].num_rows
             if count <= 0:
                 return
 
@@ -185,7 +173,7 @@ def _file_order(path: str) -> tuple[int, int, str]:
     return (int(match[1]), int(match[2]), "") if match else (-1, -1, path)
 
 
-def _join(parts: Sequence[tuple[str, pa.Table]]) -> pa.Table:
+def _join(parts: Sequence[NamedTable]) -> pa.Table:
     """Return all files as one table of the first one's columns, in types that hold all values."""
     where, first = parts[0]
     names = first.column_names
@@ -203,16 +191,15 @@ def _join(parts: Sequence[tuple[str, pa.Table]]) -> pa.Table:
 
 
 def _read_file(
-    opener: FileOpener, relative: str, video_keys: Sequence[str], budget: DecodeBudget
-) -> tuple[str, pa.Table]:
+    opener: FileOpener, video_keys: Sequence[str], budget: DecodeBudget, relative: str
+) -> NamedTable:
     source = opener.open(relative)
     where = source.name
     with readable_parquet(where):
         is_large = opener.location.is_remote and source.size() > _LARGE_BYTES
-    if is_large and opener.cache is not None and source.version():
-        table = cache_table(opener.cache, source, lambda: _read_columns(opener, relative, budget))
-    else:
-        table = _read_columns(opener, relative, budget)
+    read = functools.partial(_read_columns, opener, relative, budget, is_lean=is_large)
+    cache = opener.cache if is_large and source.version() else None
+    table = read() if cache is None else cache_table(cache, source, read)
     wanted = [*_REQUIRED, *(f"videos/{k}/{c}" for k in video_keys for c in _VIDEO_COLUMNS)]
     missing = [name for name in wanted if name not in table.column_names]
     if missing:
@@ -226,17 +213,14 @@ def _read_file(
     return where, table
 
 
-def _read_columns(opener: FileOpener, relative: str, budget: DecodeBudget) -> pa.Table:
-    """Return a file of the table without statistics.
-
-    LeRobot's recorder writes ten episodes at a time, with statistics between the other columns. Of
-    a large remote file, only the other columns are fetched.
-    """
-    source, is_remote = opener.open(relative), opener.location.is_remote
-    is_lean = is_remote and source.size() > _LARGE_BYTES
-    if is_lean:
-        source = opener.open_remote(relative)
-    with OpenParquet(source, at_once=is_remote and not is_lean, is_lean=is_lean) as file:
+def _read_columns(
+    opener: FileOpener, relative: str, budget: DecodeBudget, *, is_lean: bool
+) -> pa.Table:
+    """Return a file of the table without statistics; of a large remote one, fetch only that."""
+    # LeRobot's recorder writes ten episodes at a time, with statistics between other columns.
+    source = opener.open_remote(relative) if is_lean else opener.open(relative)
+    at_once = opener.location.is_remote and not is_lean
+    with OpenParquet(source, at_once=at_once, is_lean=is_lean) as file:
         names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
         check_unique(names, source.name)
         with readable_parquet(source.name):

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feature entries of info.json: what a dataset's columns and cameras are."""
+"""Feature entries of info.json: the columns and cameras of a dataset, and the coding of depth."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from robostream import arguments, config
 from robostream.errors import MetadataError
-from robostream.meta.depth import DepthCoding
 
 Features = dict[str, dict[str, Any]]
 """The features of a dataset by key, as in info.json: dtype, shape, names, and info of a camera."""
@@ -29,6 +31,20 @@ LANGUAGE_KEYS = ("language_persistent", "language_events")
 _DEPTH_MARKS = ("is_depth_map", "video.is_depth_map")
 _COLOURS = ("red", "green", "blue")
 _OTHER_DTYPES = ("string", "language", *CAMERA_DTYPES)
+
+_CODING_FIELDS = {
+    "video.depth_min": "depth_min_m",
+    "video.depth_max": "depth_max_m",
+    "video.shift": "shift_m",
+    "video.use_log": "use_log",
+}
+CODE_MAX = 4095
+MM_PER_M = 1000.0
+_UINT16_MAX = 65535
+_MOST_M = 1_000_000
+
+Codes = npt.NDArray[np.uint16]
+Depth = npt.NDArray[np.uint16] | npt.NDArray[np.float32]
 
 
 def validate_features(features: Mapping[str, Any], where: str) -> Features:
@@ -88,10 +104,8 @@ def image_shape(entry: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def dimension_names(entry: Mapping[str, Any], count: int) -> list[str]:
-    """Return names of the `count` entries of a feature's last axis: recorded ones or numbers. Pure.
-
-    Of a camera they are colours; the name of an only entry is empty.
-    """
+    """Return names of the `count` entries of the last axis: recorded ones or numbers. Pure."""
+    # Of a camera they are colours; the name of an only entry is empty.
     if entry["dtype"] in CAMERA_DTYPES and count == len(_COLOURS):
         return list(_COLOURS)
     names = entry.get("names") or ()
@@ -104,10 +118,7 @@ def dimension_names(entry: Mapping[str, Any], count: int) -> list[str]:
 
 
 def decoded_bytes(entry: Mapping[str, Any], shape: tuple[int, ...] | None = None) -> int:
-    """Return the bytes of one decoded frame of a camera feature. Pure.
-
-    `shape` is its (channels, height, width), if it is not the declared one.
-    """
+    """Return the bytes of a decoded frame; its `shape` (CHW) may differ from the declared. Pure."""
     channels, height, width = shape or image_shape(entry)
     if entry["dtype"] == "image":
         return channels * height * width
@@ -208,3 +219,117 @@ def _is_numeric(dtype: Any) -> bool:
         return np.dtype(dtype).kind in "biuf"
     except TypeError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class DepthCoding:
+    """The scale of codes 0 to 4095: linear, or logarithmic, which is finer nearby.
+
+    Attributes:
+        depth_min_m: The distance of code 0; nearer ones are clipped to it.
+        depth_max_m: The distance of code 4095; farther ones are clipped to it.
+        shift_m: Added before the logarithm.
+        use_log: Whether the scale is logarithmic.
+    """
+
+    depth_min_m: float = config.DEPTH_MIN_M
+    depth_max_m: float = config.DEPTH_MAX_M
+    shift_m: float = config.DEPTH_SHIFT_M
+    use_log: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("depth_min_m", "depth_max_m", "shift_m"):
+            value = getattr(self, name)
+            if not arguments.is_number(value) or not abs(value) <= _MOST_M:
+                raise ValueError(f"want at most {_MOST_M:,} metres as {name}, got {value!r:.200}")
+        if self.use_log not in (True, False):
+            raise ValueError(f"want true or false as use_log, got {self.use_log!r:.200}")
+        if not self.depth_min_m < self.depth_max_m:
+            raise ValueError(
+                f"want depth_min_m < depth_max_m, got {self.depth_min_m} and {self.depth_max_m}"
+            )
+        if self.use_log and self.depth_min_m + self.shift_m <= 0:
+            raise ValueError(
+                "a logarithmic depth scale wants depth_min_m + shift_m above 0, got "
+                f"{self.depth_min_m} + {self.shift_m}"
+            )
+
+    @classmethod
+    def from_info(cls, info: Mapping[str, Any]) -> DepthCoding:
+        """Return the coding that a camera's `info` block records; missing fields have defaults."""
+        return cls(**{name: info[key] for key, name in _CODING_FIELDS.items() if key in info})
+
+    def to_info(self) -> dict[str, Any]:
+        """Return the fields that record this coding in the `info` block."""
+        return {key: getattr(self, name) for key, name in _CODING_FIELDS.items()}
+
+
+def depth_unit(dtype: npt.DTypeLike) -> str:
+    """Return the unit of a depth array: "m" for floats, "mm" for integers. Pure."""
+    return "m" if np.issubdtype(np.dtype(dtype), np.floating) else "mm"
+
+
+def encode_depth(depth: Depth, coding: DepthCoding) -> Codes:
+    """Return the codes of distances given in metres (float32) or millimetres (uint16). Pure."""
+    if depth.dtype == np.uint16:
+        return _codes_of_mm(coding)[depth]
+    return _encode(depth.astype(np.float32, copy=False), coding, scale=1.0)
+
+
+def decode_depth(codes: Codes, coding: DepthCoding, unit: str) -> npt.NDArray[np.float32]:
+    """Return distances in `unit`: "m", or "mm" rounded to whole millimetres. Pure."""
+    return _distances(coding, unit)[codes]
+
+
+# A table of all codes, or of all distances in millimetres, is small, and a lookup is ten times
+# faster than a logarithm per pixel.
+@functools.lru_cache(maxsize=16)
+def _codes_of_mm(coding: DepthCoding) -> Codes:
+    every_mm = np.arange(_UINT16_MAX + 1, dtype=np.float32)
+    return _encode(every_mm, coding, scale=MM_PER_M)
+
+
+@functools.lru_cache(maxsize=16)
+def _distances(coding: DepthCoding, unit: str) -> npt.NDArray[np.float32]:
+    if unit not in ("m", "mm"):
+        raise ValueError(f'the unit of depth is "m" or "mm", got {unit!r}')
+    codes = np.arange(CODE_MAX + 1, dtype=np.float32)
+    metres = _decode(codes, coding)
+    if unit == "m":
+        return metres
+    rounded: npt.NDArray[np.float32] = np.rint(metres * np.float32(MM_PER_M))
+    return rounded.clip(0, _UINT16_MAX)
+
+
+# Both directions compute in float32, step by step as LeRobot does, so that the codes agree.
+def _encode(depth: npt.NDArray[np.float32], coding: DepthCoding, *, scale: float) -> Codes:
+    low = np.float32(coding.depth_min_m * scale)
+    high = np.float32(coding.depth_max_m * scale)
+    shift = np.float32(coding.shift_m * scale)
+    if coding.use_log:
+        log_low, log_high = math.log(float(low + shift)), math.log(float(high + shift))
+        # A distance below -shift has no logarithm; it is clipped like any other.
+        share = (np.log(np.maximum(depth, low) + shift) - log_low) / (log_high - log_low)
+    else:
+        share = ((depth - low) / (high - low)).astype(np.float32, copy=False)
+    return np.rint(share * CODE_MAX).clip(0, CODE_MAX).astype(np.uint16)
+
+
+def _decode(codes: npt.NDArray[np.float32], coding: DepthCoding) -> npt.NDArray[np.float32]:
+    low, high, shift = coding.depth_min_m, coding.depth_max_m, coding.shift_m
+    if coding.use_log:
+        log_low, log_high = math.log(low + shift), math.log(high + shift)
+        step = np.float32((log_high - log_low) / CODE_MAX)
+        metres = _exp(codes * step + np.float32(log_low)) - np.float32(shift)
+    else:
+        metres = codes * np.float32((high - low) / CODE_MAX) + np.float32(low)
+    return metres.clip(np.float32(low), np.float32(high)).astype(np.float32, copy=False)
+
+
+def _exp(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    # LeRobot decodes with torch's float32 exponential. numpy's differs in the last bit, which moves
+    # two of the 4096 codes by a millimetre. Only depth needs torch here.
+    import torch
+
+    result: npt.NDArray[np.float32] = torch.from_numpy(values).exp().numpy()
+    return result

@@ -35,6 +35,7 @@ _FIELDS = {3: ("chunk_index", "file_index"), 2: ("episode_chunk", "episode_index
 # Fields of v2.x that v3.0 does not have, and the other way round.
 _ONLY_V2 = ("total_chunks", "total_videos")
 _ONLY_V3 = ("data_files_size_in_mb", "video_files_size_in_mb")
+_PATHS = {"data_path": config.DATA_PATH, "video_path": config.VIDEO_PATH}
 _V2_PATHS = {"data_path": config.V2_DATA_PATH, "video_path": config.V2_VIDEO_PATH}
 _SIZES = ("fps", "chunks_size", "data_files_size_in_mb", "video_files_size_in_mb")
 _TOTALS = ("total_episodes", "total_frames", "total_tasks")
@@ -103,10 +104,8 @@ class DatasetInfo:
         if unknown:
             logger.warning("%s: ignoring unknown fields %s", where, ", ".join(unknown))
         values = {key: value for key, value in data.items() if key in known}
-        values |= {
-            "codebase_version": version,
-            "features": validate_features(data["features"], where),
-        }
+        values["codebase_version"] = version
+        values["features"] = validate_features(data["features"], where)
         info = cls(**(_with_v2_defaults(values) if is_v2 else values))
         info.check(where)
         return info
@@ -120,34 +119,29 @@ class DatasetInfo:
 
         # In v2.x, the chunk of an episode follows from chunks_size.
         counts = [*_TOTALS, "chunks_size"] if self.is_v2 else _TOTALS
-        above, whole = (
-            f"a number above 0 and at most {_MOST:g}",
-            f"a whole number from 0 to {_MOST:g}",
-        )
+        above = f"a number above 0 and at most {_MOST:g}"
+        whole = f"a whole number from 0 to {_MOST:g}"
         wrong = [(n, above) for n in _SIZES if not is_valid(n, int | float, math.ulp(0))]
         wrong += [(name, whole) for name in counts if not is_valid(name, int, 0)]
         for name, wanted in wrong:
             got = f"{getattr(self, name)!r:.200}"
             raise MetadataError(f"{where}: {name} must be {wanted}, got {got}")
-        usual_data, usual_video = (config.DATA_PATH, config.VIDEO_PATH)
-        if self.is_v2:
-            usual_data, usual_video = config.V2_DATA_PATH, config.V2_VIDEO_PATH
+        usual = _V2_PATHS if self.is_v2 else _PATHS
         if self.video_keys and not self.video_path:
             raise MetadataError(
                 f"{where}: {', '.join(self.video_keys)} are videos but video_path is empty; "
-                f"the usual value is {usual_video!r}"
+                f"the usual value is {usual['video_path']!r}"
             )
-        self._check_template("data_path", usual_data, where, [{}])
+        self._check_template("data_path", usual["data_path"], where, [{}])
         if self.video_path is not None:
             names = [{"video_key": key} for key in ("top", *self.video_keys)]
-            self._check_template("video_path", usual_video, where, names)
-            if len({fill_path(self.video_path, 0, 0, k) for k in self.video_keys}) < len(
-                self.video_keys
-            ):
+            self._check_template("video_path", usual["video_path"], where, names)
+            files = {fill_path(self.video_path, 0, 0, key) for key in self.video_keys}
+            if len(files) < len(self.video_keys):
                 raise MetadataError(
                     f"{where}: video_path is {self.video_path!r}, which is the same file for the "
                     f"videos {', '.join(self.video_keys)}; want the field {{video_key}} in it. The "
-                    f"usual value is {usual_video!r}."
+                    f"usual value is {usual['video_path']!r}."
                 )
         check_default_features(self.features, where)
 
@@ -201,8 +195,7 @@ class DatasetInfo:
     @property
     def is_v2(self) -> bool:
         """Whether the files are those of v2.0 or v2.1: one of each kind per episode."""
-        version = parse_version(self.codebase_version)
-        return version is not None and version[0] == 2
+        return (parse_version(self.codebase_version) or (3, 0))[0] == 2
 
     @property
     def tasks_path(self) -> str:
@@ -248,13 +241,8 @@ def _with_v2_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def fill_path(template: str, chunk: int, file: int, camera: str = "") -> str:
     """Return the path of a file; in v2.x, `file` is the episode and `chunk` its chunk. Pure."""
-    return template.format(
-        video_key=camera,
-        chunk_index=chunk,
-        file_index=file,
-        episode_chunk=chunk,
-        episode_index=file,
-    )
+    v2_numbers = {"episode_chunk": chunk, "episode_index": file}
+    return template.format(video_key=camera, chunk_index=chunk, file_index=file, **v2_numbers)
 
 
 def _check_fields(template: str, *, needed: str | None) -> None:

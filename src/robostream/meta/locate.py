@@ -61,10 +61,8 @@ def locate_dataset(
     options: dict[str, Any] | None,
     cache: CacheSettings | None,
 ) -> tuple[Location, Location, str | None]:
-    """Return the locations of meta/ and of data/ and videos/, and the revision.
-
-    A Hub dataset has its metadata downloaded, and its revision pinned to a commit.
-    """
+    """Return the locations of meta/ and of data/ and videos/, and the pinned revision."""
+    # A Hub dataset has its metadata downloaded.
     repo = None if root is None else parse_repo_url(str(root))
     if root is None:
         local = config.lerobot_home() / repo_id

@@ -34,9 +34,8 @@ from robostream.meta.locate import (
     locate_dataset,
     storage_errors_as_metadata_errors,
 )
-from robostream.meta.parquet import OpenParquet
-from robostream.meta.stats import Stats, load_stats, read_json, rescale_depth
-from robostream.meta.tasks import TaskTable, read_tasks
+from robostream.meta.parquet import OpenParquet, TaskTable, read_tasks
+from robostream.meta.stats import Stats, load_stats, rescale_depth
 from robostream.meta.v2 import load_v2_episodes, load_v2_stats, load_v2_tasks
 from robostream.storage import (
     CacheSettings,
@@ -190,12 +189,10 @@ class LeRobotDatasetMetadata:
         States and caches carry it, so that they are not used with another dataset. It does not
         cover rows and frames: a cache of those must also identify their files.
         """
+        declared = self.info.features.items()
         content = {
             "fps": self.fps,
-            "features": {
-                key: [entry["dtype"], list(entry["shape"])]
-                for key, entry in self.info.features.items()
-            },
+            "features": {key: [entry["dtype"], list(entry["shape"])] for key, entry in declared},
             "tasks": list(self.tasks),
             "episodes": self.episodes.digest(),
         }
@@ -252,11 +249,8 @@ class LeRobotDatasetMetadata:
 
     def get_chunk_settings(self) -> dict[str, float]:
         """Return the size limits that a recorder follows."""
-        return {
-            "chunks_size": self.chunks_size,
-            "data_files_size_in_mb": self.data_files_size_in_mb,
-            "video_files_size_in_mb": self.video_files_size_in_mb,
-        }
+        names = ("chunks_size", "data_files_size_in_mb", "video_files_size_in_mb")
+        return {name: getattr(self, name) for name in names}
 
     def update_chunk_settings(
         self,
@@ -273,12 +267,9 @@ class LeRobotDatasetMetadata:
                 f"{self.root}: a dataset of {version} cannot be recorded into, so its limits stay. "
                 "Convert it to v3.0 first, with `robostream convert`."
             )
-        given = {
-            "chunks_size": chunks_size,
-            "data_files_size_in_mb": data_files_size_in_mb,
-            "video_files_size_in_mb": video_files_size_in_mb,
-        }
-        changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+        given = chunks_size, data_files_size_in_mb, video_files_size_in_mb
+        limits = zip(self.get_chunk_settings(), given, strict=True)
+        changes: dict[str, Any] = {name: limit for name, limit in limits if limit is not None}
         info = dataclasses.replace(self.info, **changes)
         info.check("update_chunk_settings")
         write_bytes_atomic(self.root / config.INFO_PATH, info.to_json().encode())
@@ -287,7 +278,7 @@ class LeRobotDatasetMetadata:
     def _load_info(self, opener: FileOpener) -> DatasetInfo:
         where = f"{self.root}/{config.INFO_PATH}"
         try:
-            return parse_info(read_json(opener, config.INFO_PATH), where)
+            return parse_info(opener.read_json(config.INFO_PATH), where)
         except MissingFileError:
             raise MetadataError(
                 f"{where}: not found, so this is no LeRobot dataset. {explain_missing(self.root)}"
@@ -319,13 +310,10 @@ class LeRobotDatasetMetadata:
             table = load_episodes(opener, self.video_keys, self.total_episodes)
         frames = int(table["length"].sum())
         if (len(table), frames) != (self.total_episodes, self.total_frames):
-            file = "meta/episodes"
-            cure = (
-                "if a recording was interrupted, bring it to its end with "
-                "LeRobotDataset.resume(...).finalize()."
-            )
-            if self.info.is_v2:
-                file, cure = config.V2_EPISODES_PATH, "correct the numbers in info.json."
+            file, cure = config.V2_EPISODES_PATH, "correct the numbers in info.json."
+            if not self.info.is_v2:
+                ending = "bring it to its end with LeRobotDataset.resume(...).finalize()."
+                file, cure = "meta/episodes", f"if a recording was interrupted, {ending}"
             report_contradiction(
                 MetadataError(
                     f"{self.root}: info.json counts {self.total_episodes} episodes and "

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of features as arrays: parsed, aggregated over episodes, converted to a depth unit."""
+"""Statistics of features as arrays: parsed, aggregated, converted to a depth unit, and computed.
+
+Which images of an episode are sampled depends on its length, known only at its end. Until then, a
+small summary of every image is kept: a colour image's exact histograms, or a depth image's moments
+and 4096 quantiles.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from robostream import config
 from robostream.errors import MetadataError, MissingFileError
@@ -18,6 +25,7 @@ from robostream.storage import FileOpener
 
 logger = logging.getLogger(__name__)
 
+Array = npt.NDArray[Any]
 FeatureStats = dict[str, npt.NDArray[Any]]
 """The statistics of one feature by name: min, max, mean, std, count and quantiles."""
 Stats = dict[str, FeatureStats]
@@ -27,18 +35,23 @@ QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 # numpy stores an array of texts with the length of the longest for each.
 _MOST_LETTERS = 1 << 24
 _SCALED_STATS = ("min", "max", "mean", "std", *QUANTILES)
+MOMENTS = ("min", "max", "mean", "std", "count")
+NO_STATS_DTYPES = ("string", "language")
 
-
-def read_json(opener: FileOpener, file: str) -> bytes:
-    """Return the bytes of a JSON file, within the limit; raise MissingFileError without it."""
-    limit = config.json_limit_bytes()
-    return opener.read_file(file, max_bytes=limit, setting=config.JSON_LIMIT_NAME)
+_LEVELS = 256
+_COLOURS = 3
+_POINTS = 4096
+_BLOCK_ROWS = 1 << 16
+_MAX_SAMPLES = 10_000
+_MIN_SAMPLES = 100
+_STRIDED_FROM = 300
+_STRIDED_TO = 150
 
 
 def load_stats(opener: FileOpener) -> Stats | None:
     """Return the statistics of stats.json; None without that file."""
     try:
-        text = read_json(opener, config.STATS_PATH)
+        text = opener.read_json(config.STATS_PATH)
     except MissingFileError:
         return None
     return parse_stats(text, opener.location.describe(config.STATS_PATH))
@@ -132,10 +145,8 @@ def combine_stats(
 ) -> FeatureStats:
     """Return the statistics of parts together: exact mean and deviation, bounds of all others.
 
-    Args:
-        values: Statistics by name, with parts along the first axis.
-        counts: The frames of each part.
-        is_partial: Whether a value without frames is none.
+    `values` and `counts`, the frames, have parts along the first axis. If `is_partial`, a value
+    without frames is none.
     """
     share = counts / np.maximum(counts.sum(axis=0), 1)
     mean = (values["mean"] * share).sum(axis=0)
@@ -148,3 +159,153 @@ def combine_stats(
             own = np.where(counts > 0, own, np.inf if is_low else -np.inf)
         found[name] = own.min(axis=0) if is_low else own.max(axis=0)
     return found
+
+
+class Summary(NamedTuple):
+    """How a kind of camera is summarised: a value per image, and statistics of those values."""
+
+    dtype: np.dtype[Any]
+    summarise: Callable[[Array], Array]
+    merge: Callable[[Array], Array]  # joins values into one
+    stats: Callable[..., FeatureStats]  # also takes the number of images behind each value
+
+
+def column_stats(values: Array) -> FeatureStats:
+    """Return the exact statistics of a column, frames along the first axis.
+
+    They are taken per entry of the last axis, over all other axes; `count` is the frames. All
+    others are float64 for every dtype, so that the episode table has one type per column.
+    """
+    frames = values.shape[0]
+    flat = values.reshape(frames, 1) if values.ndim == 1 else values.reshape(-1, values.shape[-1])
+    ranks = _quantile_ranks(len(flat))
+    # Partitioning and blocks take far less memory and time than sorting a whole column as float64.
+    ordered = np.partition(flat, sorted({0, len(flat) - 1, *ranks.values()}), axis=0)
+    mean = flat.mean(axis=0, dtype=np.float64)
+    squares = np.zeros_like(mean)
+    for begin in range(0, len(flat), _BLOCK_ROWS):
+        squares += np.square(flat[begin : begin + _BLOCK_ROWS] - mean).sum(axis=0)
+    return {
+        "min": ordered[0].astype(np.float64),
+        "max": ordered[-1].astype(np.float64),
+        "mean": mean,
+        "std": np.sqrt(squares / len(flat)),
+        "count": np.array([frames]),
+        **{name: ordered[rank].astype(np.float64) for name, rank in ranks.items()},
+    }
+
+
+def as_lists(stats: FeatureStats) -> dict[str, Any]:
+    """Return a feature's statistics as nested lists, for JSON."""
+    return {name: value.tolist() for name, value in stats.items()}
+
+
+def sampled_frames(num_frames: int) -> npt.NDArray[np.intp]:
+    """Return the frames of an episode whose images are sampled, evenly spaced."""
+    count = max(min(_MIN_SAMPLES, num_frames), min(int(num_frames**0.75), _MAX_SAMPLES))
+    return np.round(np.linspace(0, num_frames - 1, count)).astype(np.intp)
+
+
+def summarise_colour(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """Return the histograms of the channels of an HWC image."""
+    counts = Image.fromarray(_downsample(image)).histogram()
+    return np.array(counts, dtype=np.uint32).reshape(_COLOURS, _LEVELS)
+
+
+def summarise_depth(image: npt.NDArray[np.uint16] | npt.NDArray[np.float32]) -> Array:
+    """Return moments and evenly spaced quantiles of an HW depth image, in its own unit."""
+    values = np.sort(_downsample(image).ravel())
+    ranks = (np.arange(_POINTS) * 2 + 1) * len(values) // (2 * _POINTS)
+    exact = values.astype(np.float64)
+    summary = (values[0], values[-1], exact.mean(), np.mean(exact**2), values[ranks])
+    return np.array(summary, DEPTH.dtype)
+
+
+def merge_colour(summaries: Array) -> Array:
+    """Return the histograms of several colour images together."""
+    merged: Array = summaries.sum(axis=0, dtype=np.int64)
+    return merged
+
+
+def colour_stats(summaries: Array, weights: npt.ArrayLike | None = None) -> FeatureStats:
+    """Return a colour camera's statistics from its sampled summaries, on a scale of 0 to 1."""
+    # `weights` are the images behind each summary, if it was made by `merge_colour`.
+    counts = merge_colour(summaries)
+    levels = np.arange(_LEVELS) / (_LEVELS - 1)
+    total = int(counts[0].sum())
+    cumulative = counts.cumsum(axis=1)
+    mean = counts @ levels / total
+    variance = counts @ levels**2 / total - mean**2
+    return {
+        "min": _per_channel([levels[np.flatnonzero(channel)[0]] for channel in counts]),
+        "max": _per_channel([levels[np.flatnonzero(channel)[-1]] for channel in counts]),
+        "mean": _per_channel(mean),
+        "std": _per_channel(np.sqrt(np.maximum(variance, 0))),
+        "count": np.array([len(summaries) if weights is None else np.sum(weights)]),
+        **{
+            name: _per_channel([levels[np.searchsorted(c, rank, side="right")] for c in cumulative])
+            for name, rank in _quantile_ranks(total).items()
+        },
+    }
+
+
+def depth_stats(summaries: Array, weights: npt.ArrayLike | None = None) -> FeatureStats:
+    """Return a depth camera's statistics from its sampled summaries, in its own unit."""
+    # Quantiles are exact to a 4096th of the pixels of each image; the other statistics are exact.
+    # `weights` are the images behind each summary, if it was made by `merge_depth`.
+    images = np.ones(len(summaries), np.int64) if weights is None else np.asarray(weights)
+    points = summaries["points"].ravel()
+    order = np.argsort(points)
+    reached = np.cumsum(np.repeat(images, _POINTS)[order])
+    mean = np.average(summaries["mean"], weights=images)
+    variance = np.average(summaries["square"], weights=images) - mean**2
+    return {
+        "min": _per_channel(summaries["min"].min()),
+        "max": _per_channel(summaries["max"].max()),
+        "mean": _per_channel(mean),
+        "std": _per_channel(np.sqrt(max(variance, 0))),
+        "count": np.array([images.sum()]),
+        **{
+            name: _per_channel(points[order[np.searchsorted(reached, rank, side="right")]])
+            for name, rank in _quantile_ranks(int(reached[-1])).items()
+        },
+    }
+
+
+def merge_depth(summaries: Array) -> Array:
+    """Return one summary of the same size for several depth images."""
+    points = np.sort(summaries["points"].ravel())[len(summaries) // 2 :: len(summaries)]
+    least, most = summaries["min"].min(), summaries["max"].max()
+    moments = summaries["mean"].mean(), summaries["square"].mean()
+    return np.array((least, most, *moments, points), DEPTH.dtype)
+
+
+COLOUR = Summary(
+    np.dtype((np.uint32, (_COLOURS, _LEVELS))), summarise_colour, merge_colour, colour_stats
+)
+DEPTH = Summary(
+    np.dtype(
+        [(name, np.float64) for name in ("min", "max", "mean", "square")]
+        + [("points", np.float32, (_POINTS,))]
+    ),
+    summarise_depth,
+    merge_depth,
+    depth_stats,
+)
+
+
+def _quantile_ranks(count: int) -> dict[str, int]:
+    """Return the rank, in `count` sorted values, of the first value that reaches each quantile."""
+    return {name: max(0, math.ceil(share * count) - 1) for name, share in QUANTILES.items()}
+
+
+def _per_channel(values: npt.ArrayLike) -> Array:
+    return np.asarray(values, np.float64).reshape(-1, 1, 1)
+
+
+def _downsample(image: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    larger = max(image.shape[:2])
+    if larger < _STRIDED_FROM:
+        return image
+    step = larger // _STRIDED_TO
+    return np.ascontiguousarray(image[::step, ::step])

@@ -23,8 +23,8 @@ from robostream.byte_sizes import format_bytes
 from robostream.errors import MetadataError, MissingFileError
 from robostream.meta.episodes import Column, EpisodeTable
 from robostream.meta.info import DatasetInfo
-from robostream.meta.stats import Stats, aggregate_stats, as_stats, parse_stats, read_json
-from robostream.meta.tasks import TaskTable, tasks_from_arrow
+from robostream.meta.parquet import TaskTable, tasks_from_arrow
+from robostream.meta.stats import Stats, aggregate_stats, as_stats, parse_stats
 from robostream.storage import FileOpener
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,9 @@ def load_v2_episodes(opener: FileOpener, info: DatasetInfo) -> EpisodeTable:
         for line in read_json_lines(opener, config.V2_EPISODES_PATH):
             order.append(_whole_number(line, "episode_index", least=0))
             lengths.append(_whole_number(line, "length", least=1))
-            codes.extend(texts.setdefault(text, len(texts)) for text in _task_texts(line))
+            tasks = line.values.get("tasks") or []
+            for task in tasks if isinstance(tasks, list) else [tasks]:
+                codes.append(texts.setdefault(_text(line, task, "tasks"), len(texts)))
             ends.append(len(codes))
     except MissingFileError as error:
         raise MetadataError(
@@ -63,19 +65,16 @@ def load_v2_episodes(opener: FileOpener, info: DatasetInfo) -> EpisodeTable:
         ) from error
     place = np.argsort(np.asarray(order), kind="stable")
     _check_order(np.asarray(order)[place], where)
-    tasks = pa.ListArray.from_arrays(
+    of_episodes = pa.ListArray.from_arrays(
         pa.array(np.asarray(ends, np.int32)),
         pa.array(texts, pa.string()).take(pa.array(codes, pa.int64())),
     )
     numbers = _locate_episodes(np.asarray(lengths)[place], info)
-    return EpisodeTable(numbers, {"tasks": tasks.take(pa.array(place))})
+    return EpisodeTable(numbers, {"tasks": of_episodes.take(pa.array(place))})
 
 
 def load_v2_tasks(opener: FileOpener, episodes: EpisodeTable) -> TaskTable:
-    """Return the texts of tasks.jsonl; without that file, of the episodes.
-
-    A recorder numbers tasks as they first appear, and so does this.
-    """
+    """Return the texts of tasks.jsonl; without it, of the episodes, as a recorder numbers them."""
     indices, texts = [], []
     where = opener.location.describe(config.V2_TASKS_PATH)
     try:
@@ -95,16 +94,14 @@ def load_v2_tasks(opener: FileOpener, episodes: EpisodeTable) -> TaskTable:
 
 
 def load_v2_stats(opener: FileOpener, info: DatasetInfo) -> Stats | None:
-    """Return the statistics of all episodes together: of v2.1 aggregated, of v2.0 as stored.
-
-    Without the file of its version, those of the other's.
-    """
+    """Return the statistics of all episodes: of v2.1 aggregated, of v2.0 as stored."""
+    # Without the file of its version, those of the other's.
     files = sorted([config.V2_STATS_PATH, config.STATS_PATH], key=lambda f: f != info.stats_path)
     for file in files:
         try:
             if file == config.V2_STATS_PATH:
                 return aggregate_episode_stats(opener, info.total_episodes)
-            return parse_stats(read_json(opener, file), opener.location.describe(file))
+            return parse_stats(opener.read_json(file), opener.location.describe(file))
         except MissingFileError:
             continue
     logger.warning(
@@ -141,10 +138,7 @@ def aggregate_episode_stats(opener: FileOpener, num_episodes: int) -> Stats:
 
 
 def read_episode_stats(opener: FileOpener, num_episodes: int) -> Iterator[tuple[int, Stats]]:
-    """Yield each episode of v2.1's episodes_stats.jsonl with its statistics, in the file's order.
-
-    Raises MissingFileError if the dataset has no such file.
-    """
+    """Yield each episode with its statistics, in the file's order; or raise MissingFileError."""
     seen = set()
     for line in read_json_lines(opener, config.V2_STATS_PATH):
         episode = _whole_number(line, "episode_index", least=0)
@@ -208,12 +202,6 @@ def _whole_number(line: JsonLine, name: str, *, least: int) -> int:
         f"{line.where}: want a whole number from {least} to {_MOST_FRAMES - 1:,} as {name}, found "
         f"{value!r:.200}. {_CURE}"
     )
-
-
-def _task_texts(line: JsonLine) -> list[str]:
-    value = line.values.get("tasks") or []
-    texts = value if isinstance(value, list) else [value]
-    return [_text(line, text, "tasks") for text in texts]
 
 
 def _text(line: JsonLine, value: object, name: str) -> str:

@@ -2,11 +2,9 @@
 """Byte-range access to dataset files, local and remote, with a disk cache for remote bytes.
 
 location.py       dataset roots, relative paths, and URLs without secrets
-safe_files.py     private folders and files, and atomic writes
-lru.py            a least-recently-used cache with a weight budget
 byte_source.py    the protocol of a file; merged reads; a seekable file object; local files
+cache_folder.py   private files, atomic writes, locks; the cache folder and its live processes
 block_file.py     the format of a block file, and one open block file
-cache_folder.py   the cache folder, its locks, and the liveness of its processes
 cache_quota.py    the bytes in use, and which blocks to evict
 cache.py          the cache in one process: contents, limits, warnings, mapped files
 cached_file.py    one remote file in the cache: reading, filling, next use
@@ -15,9 +13,8 @@ remote_source.py  a remote file: retried reads, size and version checks, with or
 connections.py    pooled HTTP connections
 http_store.py     files behind HTTP: ranges, redirects, errors from responses; plain web servers
 hub.py            Hugging Face Hub: range reads, refs, downloads, uploads
-s3_store.py       S3 buckets and request signatures
-fsspec_store.py   any other fsspec filesystem
-opener.py         from a location to its store and files; filling the cache ahead of a run
+cloud_stores.py   S3 buckets, and any other fsspec filesystem
+opener.py         from a location to its store and open files; filling the cache ahead of a run
 """
 
 from robostream.storage.byte_source import (
@@ -36,7 +33,13 @@ from robostream.storage.cache import (
     discard_mapped_file,
     open_mapped_file,
 )
-from robostream.storage.cache_folder import is_cache
+from robostream.storage.cache_folder import (
+    is_cache,
+    make_private_folder,
+    open_private,
+    sync_to_disk,
+    write_bytes_atomic,
+)
 from robostream.storage.cached_file import CachedFile, open_cached_file
 from robostream.storage.hub import download, list_refs, upload
 from robostream.storage.location import (
@@ -48,12 +51,11 @@ from robostream.storage.location import (
     parse_repo_url,
     redact,
 )
-from robostream.storage.lru import LruCache
-from robostream.storage.opener import CacheWarmer, CancellingPool, FileOpener, open_cache
-from robostream.storage.retry import TRAFFIC, Traffic
-from robostream.storage.safe_files import (
-    make_private_folder,
-    open_private,
-    sync_to_disk,
-    write_bytes_atomic,
+from robostream.storage.opener import (
+    CacheWarmer,
+    CancellingPool,
+    FileOpener,
+    LruCache,
+    open_cache,
 )
+from robostream.storage.retry import TRAFFIC, Traffic

@@ -27,7 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.storage.safe_files import open_private, open_writable_or_readable
+from robostream.storage.cache_folder import (
+    is_block_size,
+    open_private,
+    open_writable_or_readable,
+)
 
 MAGIC = b"RSBLOCKS"
 # `serial` is random for each fill, so that a block that was evicted and fetched again differs from
@@ -168,10 +172,8 @@ class BlockFile:
         return self._pread(self.layout.data_at + start, stop - start)
 
     def write_blocks(self, blocks: range, content: memoryview) -> None:
-        """Write consecutive blocks, then their headers.
-
-        Until then the headers are dirty, so that a killed process leaves no uncounted space.
-        """
+        """Write consecutive blocks, then their headers."""
+        # The headers are dirty until then, so that a killed process leaves no uncounted space.
         start, stop = self.layout.bytes_of(blocks)
         size = self.layout.block_bytes
         headers = np.zeros(len(blocks), BLOCK_HEADER)
@@ -205,11 +207,9 @@ class BlockFile:
             self.set_columns(blocks, header=_EMPTY)
 
     def clean(self, *, after_restart: bool) -> None:
-        """Drop the remains of interrupted fills and evictions.
-
-        A power cut may have lost headers and kept their blocks, so after a restart of the machine
-        every block without a valid header is dropped.
-        """
+        """Drop the remains of interrupted fills and evictions."""
+        # A power cut may have lost headers and kept their blocks, so after a restart of the machine
+        # every block without a valid header is dropped.
         invalid = ~are_valid(self.column("header"), 0)
         self.drop_blocks(runs(invalid if after_restart else invalid & self.occupied()))
 
@@ -287,11 +287,6 @@ def parse_file_header(header: bytes) -> tuple[BlockLayout, str] | None:
         return None
     name = header[_FILE_HEADER.size : _FILE_HEADER.size + length]
     return layout, name.decode(errors="replace")
-
-
-def is_block_size(block_bytes: int) -> bool:
-    """Return whether a number is a valid block size."""
-    return 0 < block_bytes < 1 << 32 and block_bytes % 4096 == 0
 
 
 def punch_hole(fd: int, start: int, nbytes: int) -> bool:

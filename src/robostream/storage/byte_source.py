@@ -33,17 +33,10 @@ _FileState = tuple[int, int]  # size, and time of the last write in nanoseconds
 
 
 class ByteSource(Protocol):
-    """One file, read by byte range. Thread-safe.
+    """A file, read by byte range. Thread-safe. Its StorageErrors start with `name`."""
 
-    Raises a `StorageError` whose message starts with `name`.
-
-    Attributes:
-        name: The path or URL, for messages.
-        identity: A key that is unique to the file across all servers; caches use it.
-    """
-
-    name: str
-    identity: str
+    name: str  # the path or URL
+    identity: str  # a key that is unique to the file across all servers; caches use it
 
     def size(self) -> int:
         """Return the number of bytes in the file."""
@@ -52,10 +45,7 @@ class ByteSource(Protocol):
         """Return a text that changes with the file; empty if the server has none."""
 
     def expect(self, size: int, version: str) -> None:
-        """Set the size and version that another process found.
-
-        If the file has others, this call or a later read raises ChangedFileError.
-        """
+        """Set the size and version another process found; a file that differs is an error."""
 
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
@@ -69,10 +59,7 @@ class ByteSource(Protocol):
         return
 
     def prefetch(self, start: int, stop: int, next_use: float) -> None:
-        """Keep the bytes [start, stop) available until `release`, if there is a cache. Blocks.
-
-        The cache evicts the bytes with the latest next use; see `CachedFile.set_next_use`.
-        """
+        """Keep [start, stop) until `release`, if there is a cache; see `CachedFile`. Blocks."""
         return
 
     def release(self, start: int, stop: int, next_use: float) -> None:
@@ -211,10 +198,8 @@ class LocalStore:
 class LocalSource(ByteSource):
     """A local file, opened at the first read. Safe to use after a fork.
 
-    Args:
-        path: The file.
-        seen: The state of each file when it was first opened, by name. A file that has changed
-            when it is opened again raises ChangedFileError.
+    `seen` has the state of each file when it was first opened, by name. A file that has changed
+    when it is opened again raises ChangedFileError.
     """
 
     def __init__(

@@ -30,11 +30,11 @@ from robostream.storage.cache_folder import (
     claimed,
     locked,
     open_cache_folder,
+    open_private,
     take_number,
 )
 from robostream.storage.cache_quota import CacheQuota, block_files, locked_quota, mapped_files
 from robostream.storage.location import digest
-from robostream.storage.safe_files import open_private
 
 T = TypeVar("T")
 
@@ -52,54 +52,45 @@ _CURES = {
 
 @dataclass(frozen=True, slots=True)
 class CachedFileInfo:
-    """What the cache has of one version of one remote file; `name` holds no secrets."""
+    """What the cache has of one version of one remote file."""
 
-    name: str
+    name: str  # without secrets
     size_bytes: int
     kept_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What a cache has; `whole_files` counts mapped files."""
+    """What a cache has."""
 
     folder: Path
     limit_bytes: int
     used_bytes: int
     files: tuple[CachedFileInfo, ...]
-    whole_files: int
+    whole_files: int  # the number of mapped files
 
 
 class Cache:
-    """Blocks of remote files, and mapped files, in a folder of their own.
+    """Blocks of remote files, and mapped files, in a folder of their own. Thread-safe.
 
-    Thread-safe.
-
-    Args:
-        folder: Created if it is missing; raises CacheError if it has other content.
-        limit_bytes: The limit for all processes together; never more than the disk can spare.
-        block_bytes: The block size, a multiple of 4096; an existing cache keeps its own.
-
-    Attributes:
-        folder: The paths of the cache.
-        is_off: Whether this process writes nothing to the cache.
-        is_full: Whether no space is left beside what runs will read.
-        next_use: The next use of bytes without one, as in `CacheQuota.reserve`.
-        open_files: The block files that stay open, those opened last.
+    The folder is created if it is missing; raises CacheError if it has other content. The limit is
+    for all processes together, and never more than the disk can spare. The block size is a multiple
+    of 4096; an existing cache keeps its own.
     """
 
     def __init__(
         self, folder: Path, limit_bytes: int, block_bytes: int = config.CACHE_BLOCK_BYTES
     ) -> None:
         self.limit_bytes = limit_bytes
-        self.is_full = False
-        self.next_use: float | None = None
+        self.is_full = False  # whether no space is left beside what runs will read
+        self.next_use: float | None = None  # of bytes without one, as in `CacheQuota.reserve`
+        self.open_files: deque[BlockFile] = deque(maxlen=_MAX_OPEN_FILES)  # those opened last
         self._memory: weakref.WeakValueDictionary[int, memoryview] = weakref.WeakValueDictionary()
         self._warned: set[str] = set()
         self._number: int | None = None
-        self.open_files: deque[BlockFile] = deque(maxlen=_MAX_OPEN_FILES)
         try:
             self.folder = open_cache_folder(Path(folder), block_bytes)
+            # Whether this process writes nothing to the cache.
             self.is_off = self._is_read_only = not self.folder.is_writable()
         except OSError as error:
             self.folder = CacheFolder(Path(folder), block_bytes)
@@ -136,10 +127,8 @@ class Cache:
         return CacheInfo(self.folder.path, self.limit_bytes, used, infos, len(sizes))
 
     def clear(self) -> int:
-        """Delete what the cache has, and nothing else; return the bytes freed.
-
-        Processes that use the cache continue, and fetch again.
-        """
+        """Delete what the cache has, and nothing else; return the bytes freed."""
+        # Processes that use the cache continue, and fetch again.
         if not self.folder.is_writable():
             path = self.folder.path
             raise CacheError(f"{path}: this user may only read the cache, not clear it.")
@@ -214,8 +203,8 @@ class Cache:
 
     def process_number(self) -> int:
         """Return a number that belongs to this process until the object or the process is gone."""
-        if self._number is None:
-            self._number = take_number(self.folder, self)
+        # No cached_property: in Python 3.10 it takes a lock, which a fork could leave locked.
+        self._number = self._number or take_number(self.folder, self)
         return self._number
 
 
@@ -232,15 +221,11 @@ def cache_limit(folder: Path, limit: float | str | None) -> int:
     while not existing.exists():
         existing = existing.parent
     disk = os.statvfs(existing)
-    left = disk.f_bavail * disk.f_frsize + sum(map(_disk_bytes, folder.glob("[bf]*/*")))
+    left = disk.f_bavail * disk.f_frsize
+    for path in folder.glob("[bf]*/*"):
+        with suppress(FileNotFoundError):  # deleted meanwhile
+            left += path.stat().st_blocks * 512
     return int(left * config.CACHE_SHARE_OF_DISK)
-
-
-def _disk_bytes(path: Path) -> int:
-    try:
-        return path.stat().st_blocks * 512
-    except FileNotFoundError:  # deleted meanwhile
-        return 0
 
 
 class MappedFile:
@@ -269,12 +254,8 @@ def open_mapped_file(
 ) -> MappedFile | None:
     """Return a file that one process makes for all; None if it cannot be kept.
 
-    Args:
-        cache: The cache.
-        name: What it is made from.
-        version: The version of that; another one makes another file.
-        make: Called if the file is missing. Returns its size and a function that writes it; errors
-            of `make` itself are raised.
+    It is made from `name`, and again for another version. `make` is called if the file is missing,
+    and returns its size and a function that writes it; errors of `make` itself are raised.
     """
     path = cache.folder.files / digest(name, version)
     number = int(path.name[:12], 16)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache folder, its locks, and the liveness of its processes.
+"""Private files, atomic writes and locks; the cache folder, and the liveness of its processes.
+
+Anyone who can write to a cache folder could plant a symbolic link and make this user overwrite a
+file elsewhere, so files are never opened through links. Datasets may be private: new folders are
+for their owner only, and new files are readable to whoever may read their folder.
 
 robostream-cache.json   the marker: format, version, bytes per block
 lock                    locked to write, count or delete; holds the number of bytes in use
@@ -20,25 +24,19 @@ import json
 import os
 import re
 import secrets
+import stat
 import struct
 import time
+import uuid
 import weakref
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
 from robostream import config
 from robostream.errors import CacheError
-from robostream.storage.block_file import is_block_size
-from robostream.storage.safe_files import (
-    make_private_folder,
-    make_subfolder,
-    open_private,
-    open_writable_or_readable,
-    write_bytes_atomic,
-)
 
 MARKER = "robostream-cache.json"
 _FORMAT = "robostream cache"
@@ -47,6 +45,120 @@ _MAX_MARKER_LENGTH = 4096
 _FIRST_WAIT_S = 0.001
 _MAX_WAIT_S = 0.05
 _PROCESS_NAME = re.compile("[0-9a-f]{8}")
+_READ_BITS = 0o044
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder and its missing parents, for their owner only."""
+    missing = [folder for folder in path.parents if not folder.exists()]
+    for folder in (*reversed(missing), path):
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def make_subfolder(path: Path) -> None:
+    """Create a folder that is readable to whoever may read its parent."""
+    if path.is_symlink():
+        raise _unsafe(path, "a link")
+    if path.is_dir():
+        return
+    path.mkdir(mode=0o700, exist_ok=True)
+    shared = path.parent.stat().st_mode & _READ_BITS
+    path.chmod(stat.S_IMODE(path.stat().st_mode) | shared | shared >> 2)
+
+
+def open_private(path: Path, flags: int, *, may_share: bool = True) -> int:
+    """Return a descriptor of a regular file; raise OSError for a link or anything else.
+
+    A file that this call creates is readable to whoever may read its folder, or to its owner only
+    if `may_share` is False.
+    """
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # O_NONBLOCK: a FIFO must not block
+    while True:
+        try:
+            if not flags & os.O_EXCL:
+                return _check_regular(os.open(path, flags & ~os.O_CREAT), path)
+        except FileNotFoundError:
+            if not flags & os.O_CREAT:
+                raise
+        except OSError as error:
+            raise _unsafe(path, "a link") if error.errno == errno.ELOOP else error from None
+        try:
+            fd = os.open(path, flags | os.O_EXCL, 0o600)
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            continue  # another process has just created it
+        shared = path.parent.stat().st_mode & _READ_BITS if may_share else 0
+        os.fchmod(fd, 0o600 | shared)
+        return fd
+
+
+def open_writable_or_readable(path: Path, flags: int) -> tuple[int, bool]:
+    """Return a descriptor of a file and whether it is writable; another user's may not be."""
+    try:
+        return open_private(path, os.O_RDWR | flags), True
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        return open_private(path, os.O_RDONLY), False
+
+
+def write_bytes_atomic(
+    path: Path,
+    content: bytes,
+    *,
+    is_private: bool = False,
+    is_durable: bool = True,
+    replaces: bool = True,
+) -> None:
+    """Write a temporary file, sync it, rename it to `path`, and sync the folder.
+
+    A private file has the mode of `open_private`; otherwise the process's umask applies. A file
+    that is not durable is not synced: a power cut may leave it empty or incomplete. Unless it
+    `replaces` an existing file, the first of several processes wins.
+    """
+    if is_private:
+        make_private_folder(path.parent)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    opener = (lambda name, flags: open_private(Path(name), flags)) if is_private else None
+    try:
+        with open(temporary, "xb", opener=opener) as file:
+            file.write(content)
+            file.flush()
+            if is_durable:
+                os.fsync(file.fileno())
+        if replaces:
+            os.replace(temporary, path)
+        else:
+            with suppress(FileExistsError):
+                os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if is_durable:
+        sync_to_disk(path.parent)
+
+
+def sync_to_disk(path: Path) -> None:
+    """Block until a file's content, or a folder's names, are on disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _check_regular(fd: int, path: Path) -> int:
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise _unsafe(path, "not a regular file")
+
+
+def _unsafe(path: Path, found: str) -> OSError:
+    wanted = f"want a file or folder that robostream made, found {found}; delete it"
+    return OSError(errno.ELOOP, wanted, str(path))
 
 
 class CacheFolder:
@@ -68,10 +180,8 @@ class CacheFolder:
 
 
 def open_cache_folder(path: Path, block_bytes: int) -> CacheFolder:
-    """Return a cache folder, created if it is missing; an existing one keeps its block size.
-
-    Raises CacheError for a folder with other content, because a cache deletes files.
-    """
+    """Return a cache folder, created if it is missing; an existing one keeps its block size."""
+    # A cache deletes files, so a folder with other content is refused.
     make_private_folder(path)
     if not (path / MARKER).exists():
         # Another process may be writing the marker of the same cache right now.
@@ -90,6 +200,11 @@ def open_cache_folder(path: Path, block_bytes: int) -> CacheFolder:
     for part in (folder.blocks, folder.files, folder.processes):
         make_subfolder(part)
     return folder
+
+
+def is_block_size(block_bytes: int) -> bool:
+    """Return whether a number is a valid block size."""
+    return 0 < block_bytes < 1 << 32 and block_bytes % 4096 == 0
 
 
 def is_cache(path: Path) -> bool:
@@ -116,15 +231,20 @@ def _read_marker(path: Path) -> int:
     return block_bytes
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[int]:
+def locked(path: Path) -> AbstractContextManager[int]:
     """Wait for the lock of a file and hold it; yields a descriptor of the file."""
-    fd, _ = open_writable_or_readable(path, os.O_CREAT)
+    return lock_descriptor(open_writable_or_readable(path, os.O_CREAT)[0])
+
+
+@contextmanager
+def lock_descriptor(fd: int) -> Iterator[int]:
+    """Wait for the lock of an open file and hold it; then close the file."""
     with open(fd, "rb", buffering=0):  # closes it
         fcntl.flock(fd, fcntl.LOCK_EX)
         try:
             yield fd
         finally:
+            # Closing is not enough: a process forked meanwhile keeps the file open, and locked.
             fcntl.flock(fd, fcntl.LOCK_UN)
 
 
@@ -180,12 +300,10 @@ def _try_range(fd: int, kind: int, first: int, stop: int) -> bool:
 
 
 def take_number(folder: CacheFolder, owner: object) -> int:
-    """Return a number that belongs to this process until `owner` or the process is gone.
-
-    The times of next use that a process sets carry its number, and a locked file has the number as
-    its name. Eviction asks the kernel which files are locked, so the hints of a process expire with
-    it, however it ends.
-    """
+    """Return a number that belongs to this process until `owner` or the process is gone."""
+    # The times of next use that a process sets carry its number, and a locked file has the number
+    # as its name. Eviction asks the kernel which files are locked, so the hints of a process expire
+    # with it, however it ends.
     # The folder lock prevents others from taking the file for a dead process's.
     with locked(folder.lock):
         number = 0

@@ -27,8 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.storage.block_file import MAGIC, BlockFile, Flags, open_block_file, runs
-from robostream.storage.cache_folder import CacheFolder, is_locked, live_processes, locked
-from robostream.storage.safe_files import open_private
+from robostream.storage.cache_folder import (
+    CacheFolder,
+    is_locked,
+    live_processes,
+    locked,
+    open_private,
+)
 
 EXTENT_BLOCKS = 16
 # Free space that the cache leaves: this share of the disk, at most this many bytes.
@@ -42,17 +47,11 @@ _MAPPED_FILE_NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f]{32}\.part
 
 
 class Extents(NamedTuple):
-    """The extents of one file of the cache.
-
-    Attributes:
-        nbytes: The space each takes.
-        wanted: Which hold a block that a live process announced to use.
-        worths: Of two extents that are both wanted or both not, the lower goes first.
-    """
+    """The extents of one file of the cache: the space of each, and what decides on its eviction."""
 
     nbytes: npt.NDArray[np.int64]
-    wanted: Flags
-    worths: npt.NDArray[np.float64]
+    wanted: Flags  # holds a block that a live process announced to use
+    worths: npt.NDArray[np.float64]  # of two both wanted or both not, the lower goes first
 
 
 def rank_blocks(
@@ -61,10 +60,7 @@ def rank_blocks(
     next_uses: npt.NDArray[np.float64],
     last_uses: npt.NDArray[np.uint32],
 ) -> Extents:
-    """Return the extents of a block file. Pure.
-
-    `block_bytes` is 0 for a missing block; `wanted` are those that a live process announced to use.
-    """
+    """Return the extents of a block file; `block_bytes` is 0 for a missing block. Pure."""
     begins = np.arange(0, len(block_bytes), EXTENT_BLOCKS)
     occupied = block_bytes > 0
     wanted = occupied & wanted
@@ -82,11 +78,9 @@ def choose_evictions(
     least_bytes: int = 0,
     next_use: float | None = None,
 ) -> list[Flags]:
-    """Return for each file which of its extents to evict for `needed_bytes`. Pure.
-
-    Evicts nothing unless `least_bytes` can be freed. Extents wanted at `next_use` or earlier stay;
-    with None, any may go.
-    """
+    """Return for each file which of its extents to evict for `needed_bytes`. Pure."""
+    # Evicts nothing unless `least_bytes` can be freed. Extents wanted at `next_use` or earlier
+    # stay; with None, any may go.
     if not files:
         return []
     nbytes, wanted, worths = map(np.concatenate, zip(*files, strict=True))
@@ -142,10 +136,8 @@ class CacheQuota:
         return is_free
 
     def free(self, nbytes: int, *, kept: Path | None, next_use: float | None) -> bool:
-        """Return whether `nbytes` are free, after evicting blocks as `reserve` does.
-
-        Evicts more than is needed now if possible, and nothing if that would not be enough.
-        """
+        """Return whether `nbytes` are free, after evicting blocks as `reserve` does."""
+        # Evicts more than is needed now if possible, and nothing if that would not be enough.
         used = self.used()
         allowed = self._allowed(used)
         most = allowed - nbytes
@@ -247,10 +239,8 @@ def _broken_files(folder: CacheFolder) -> Iterator[Path]:
 
 
 def mapped_files(folder: CacheFolder) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Yield each mapped file, its status, and whether it is in use; delete those of dead writers.
-
-    The caller holds the folder lock.
-    """
+    """Yield each mapped file, its status, and whether it is in use. Under the folder lock."""
+    # Files of dead writers are deleted.
     for path in sorted(folder.files.iterdir()):
         if _MAPPED_FILE_NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink():
             is_in_use = is_locked(path)

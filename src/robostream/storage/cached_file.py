@@ -66,10 +66,8 @@ class CachedFile:
         self._read_early: Ranges = []
 
     def read(self, start: int, stop: int, fetch: Fetch) -> bytes:
-        """Return exactly the bytes [start, stop); fetch and keep what is missing.
-
-        Of several processes that miss the same bytes, one fetches them and the others wait.
-        """
+        """Return exactly the bytes [start, stop); fetch and keep what is missing."""
+        # Of several processes that miss the same bytes, one fetches them and the others wait.
         pieces = self._find(*self._check(start, stop))
         if len(whole := pieces.get(start, b"")) == stop - start:
             return whole
@@ -104,10 +102,8 @@ class CachedFile:
                     self.fill(gap[0], fetch(*gap), self._cache.next_use)
 
     def prefetch(self, start: int, stop: int, next_use: float, fetch: Fetch) -> None:
-        """Keep [start, stop) available until `release`, on disk or else in memory.
-
-        Fetches nothing if neither has space. `next_use` is as in `set_next_use`.
-        """
+        """Keep [start, stop) available until `release`, on disk or else in memory."""
+        # Fetches nothing if neither has space.
         self._cache.start_prefetching()
         self.set_next_use(start, stop, next_use)
         with self.claim(start, stop, next_use) as missing:
@@ -127,10 +123,8 @@ class CachedFile:
         self.set_next_use(start, stop, next_use)
 
     def fill(self, start: int, content: bytes, next_use: float | None = None) -> None:
-        """Keep fetched bytes, as far as they are complete blocks and fit.
-
-        Blocks needed before `next_use` are not evicted for them.
-        """
+        """Keep fetched bytes, as far as they are complete blocks and fit."""
+        # Blocks needed before `next_use` are not evicted for them.
         self._check(start, start + len(content))
         blocks = self._layout.blocks_within(start, start + len(content))
         piece_bytes = min(_PIECE_BYTES, self._cache.limit_bytes // 4)
@@ -207,13 +201,9 @@ class CachedFile:
                 begin, end = self._layout.bytes_of(run)
                 begin, end = max(begin, start), min(end, stop)
                 pieces[begin] = file.read(begin, end)
-            after = file.raw_column("header", blocks)
-            first = blocks.start
-            if after == before or all(
-                after[16 * (run.start - first) : 16 * (run.stop - first)]
-                == before[16 * (run.start - first) : 16 * (run.stop - first)]
-                for run in present
-            ):
+            after, first = file.raw_column("header", blocks), blocks.start
+            read = [slice(16 * (run.start - first), 16 * (run.stop - first)) for run in present]
+            if after == before or all(after[part] == before[part] for part in read):
                 self._note_use(file, present)
                 return pieces
             # Blocks were evicted or filled meanwhile: look again.
@@ -255,12 +245,9 @@ class CachedFile:
         self._cache.run_locked(invalidate)
 
     def _prefetch_exactly(self, start: int, stop: int, next_use: float, fetch: Fetch) -> None:
-        """Fetch a range without the rest of its blocks, which might be evicted unread.
-
-        A reader that already began to read the range fetches the rest of it itself.
-        """
+        """Fetch a range without the rest of its blocks, which might be evicted unread."""
         if any(begin < stop and start < end for begin, end in self._read_early):
-            return
+            return  # a reader that has begun to read the range fetches the rest of it itself
         blocks = self._layout.blocks_within(start, stop)
         needed = len(blocks) * self._layout.block_bytes
         on_disk = needed if needed and self._free(needed, next_use) else 0
@@ -287,11 +274,9 @@ class CachedFile:
             self._held[begin, end] = self._cache.hold_in_memory(part)
 
     def _has_space(self, ranges: Ranges) -> bool:
-        """Return whether complete blocks can be kept.
-
-        In a process that prefetches, nothing that a run will read is evicted for them. Once that
-        leaves no space, ranges are no longer rounded up to blocks.
-        """
+        """Return whether complete blocks can be kept."""
+        # In a process that prefetches, nothing that a run will read is evicted for them. Once that
+        # leaves no space, ranges are no longer rounded up to blocks.
         cache, needed = self._cache, sum(stop - start for start, stop in ranges)
         if cache.is_off:
             cache.warn_read_only()

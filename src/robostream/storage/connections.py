@@ -45,15 +45,12 @@ _CLOSED = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A response: `headers` by lower-case name, and the body or its first bytes.
-
-    `is_complete` says whether `content` is the complete body.
-    """
+    """A response, with the body or its first bytes."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str]  # by lower-case name
     content: bytes
-    is_complete: bool
+    is_complete: bool  # whether `content` is the complete body
 
 
 class Connections:
@@ -65,10 +62,8 @@ class Connections:
     def request(
         self, url: str, headers: Mapping[str, str], *, max_bytes: int, method: str = "GET"
     ) -> HttpResponse:
-        """Return the response with at most `max_bytes` of its body; or raise.
-
-        Redirects are returned, not followed. Failures that a retry may cure raise TransientError.
-        """
+        """Return the response with at most `max_bytes` of its body; or raise."""
+        # Redirects are returned, not followed. What a retry may cure is a TransientError.
         address = split_url(url)
         # Credentials are in the headers: servers and proxies ignore a user in the URL.
         address = address._replace(netloc=address.netloc.rpartition("@")[2])
@@ -159,10 +154,9 @@ def connections() -> Connections:
 
 
 class _MeteredSocket(io.RawIOBase):
-    """Reads from a socket and raises TransientError if bytes only trickle in.
+    """Reads from a socket and raises TransientError if bytes only trickle in."""
 
-    The socket's timeout covers silence only: every byte restarts it.
-    """
+    # The socket's timeout covers silence only: every byte restarts it.
 
     def __init__(self, connected: socket.socket, raw: io.RawIOBase) -> None:
         self._recv_into = connected.recv_into  # saves a call compared with `raw`
@@ -261,11 +255,8 @@ def _target(
     address: SplitResult, headers: Mapping[str, str], connection: http.client.HTTPConnection
 ) -> tuple[str, None, dict[str, str]]:
     """Return the request target, no body, and the headers; a proxy needs the complete URL."""
-    escaped = address._replace(
-        path=quote(address.path, safe=_SAFE),
-        query=quote(address.query, safe=_SAFE),
-        fragment="",
-    )
+    path, query = quote(address.path, safe=_SAFE), quote(address.query, safe=_SAFE)
+    escaped = address._replace(path=path, query=query, fragment="")
     proxy = connection.proxy if isinstance(connection, _PlainConnection) else None
     if proxy is not None:
         return escaped.geturl(), None, {**headers, **_proxy_headers(proxy)}

@@ -32,27 +32,17 @@ _BESIDE_SIGNATURE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """The folder of the disk cache, and its limit: bytes, a text such as "200GB", or None.
-
-    None means half of the free disk space.
-    """
+    """The folder of the disk cache, and its limit: bytes, or a text such as "200GB"."""
 
     folder: Path
-    limit: int | str | None = None
+    limit: int | str | None = None  # None means half of the free disk space
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A folder, local or remote.
+    """A folder, local or remote. Its options may be keys and tokens, so they are never printed."""
 
-    Attributes:
-        url: Its path or URL.
-        options: The options of the store, stripped of white space. They include keys and tokens,
-            so they are never printed.
-        cache: The cache for remote files, or None.
-    """
-
-    url: str
+    url: str  # or a local path
     options: dict[str, Any] = field(default_factory=dict, repr=False)
     cache: CacheSettings | None = None
 

@@ -1,27 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a location to its store and files, through the cache; filling the cache ahead of a run."""
+"""From a location to its store and its open files; filling the cache ahead of a run."""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from robostream import config
 from robostream.byte_sizes import format_bytes
 from robostream.errors import CacheError, StorageError
 from robostream.storage.block_file import BlockLayout
 from robostream.storage.byte_source import ByteSource, LocalSource, LocalStore
 from robostream.storage.cache import Cache, cache_limit
+from robostream.storage.http_store import WebStore
+from robostream.storage.hub import HubStore
 from robostream.storage.location import CacheSettings, Location, check_relative_path
-from robostream.storage.lru import LruCache
 from robostream.storage.remote_source import RemoteFile, RemoteSource
 from robostream.storage.retry import Traffic
 
 logger = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 # Roots on servers without versions that a warning has named.
 _unversioned: set[str] = set()
@@ -51,16 +57,8 @@ class Store(Protocol):
 class FileOpener:
     """Opens the files of one location. For one process.
 
-    Args:
-        location: The location.
-        whole_bytes: A remote file of at most this size is fetched whole at its first read, if
-            there is a cache.
-        traffic: Counts the requests of its files, perhaps among those of other locations.
-
-    Attributes:
-        location: The location.
-        cache: The cache of its files, or None.
-        traffic: The same, or a new one if none was given.
+    If there is a cache, a remote file of at most `whole_bytes` is fetched whole at its first read.
+    `traffic` counts the requests of its files, perhaps among those of other locations.
     """
 
     def __init__(
@@ -93,9 +91,9 @@ class FileOpener:
         source = self.open(file)
         return source.without_cache() if isinstance(source, RemoteSource) else source
 
-    def read_file(self, file: str, *, max_bytes: int, setting: str = "") -> bytes:
-        """Return all bytes of a small file; raise above `max_bytes`, naming the `setting`."""
-        source = self.open(file)
+    def read_json(self, file: str) -> bytes:
+        """Return the bytes of a JSON file, within the limit; raise MissingFileError without it."""
+        source, max_bytes = self.open(file), config.json_limit_bytes()
         size = source.size()
         if not source.version() and self.location.url not in _unversioned:
             _unversioned.add(self.location.url)
@@ -106,10 +104,10 @@ class FileOpener:
                 self.location.url,
             )
         if size > max_bytes:
-            cure = f" If it is meant to be so large, set {setting} to more." if setting else ""
             raise StorageError(
                 f"{source.name}: want at most {format_bytes(max_bytes)}, found "
-                f"{format_bytes(size)}.{cure}"
+                f"{format_bytes(size)}. If it is meant to be so large, set "
+                f"{config.JSON_LIMIT_NAME} to more."
             )
         return source.read(0, size)
 
@@ -124,22 +122,15 @@ def open_store(location: Location, traffic: Traffic) -> Store:
     if location.local_root is not None:
         return LocalStore(location.local_root)
     scheme = location.url.split("://")[0]
-    # Imported on demand, so that workers start faster.
     if scheme in ("http", "https"):
-        from robostream.storage.http_store import WebStore
-
         return WebStore(location, traffic)
     if scheme == "hf":
-        from robostream.storage.hub import HubStore
-
         return HubStore(location, traffic)
-    if scheme in ("s3", "s3a"):
-        from robostream.storage.s3_store import S3Store
+    # Imported on demand, so that workers start faster.
+    from robostream.storage.cloud_stores import FsspecStore, S3Store
 
-        return S3Store(location, traffic)
-    from robostream.storage.fsspec_store import FsspecStore
-
-    return FsspecStore(location, traffic)
+    is_s3 = scheme in ("s3", "s3a")
+    return S3Store(location, traffic) if is_s3 else FsspecStore(location, traffic)
 
 
 class FilePiece(NamedTuple):
@@ -153,14 +144,8 @@ class FilePiece(NamedTuple):
 class CacheWarmer:
     """Fetches remote files into the cache. May be interrupted: what it fetched stays.
 
-    Args:
-        opener: Opens the files; it must have a cache.
-        files: Their names, the most important first.
-        requests: The number of concurrent requests.
-
-    Attributes:
-        sizes: The size of each file.
-        pieces: The pieces to fetch: all of the files, or as much as fits into the cache.
+    The most important files come first. `pieces` are those to fetch: all of the files, or as much
+    as fits into the cache.
     """
 
     def __init__(self, opener: FileOpener, files: Sequence[str], *, requests: int) -> None:
@@ -213,3 +198,81 @@ def fitting_pieces(
             if free_bytes < 0:
                 return
             yield FilePiece(file, start, stop)
+
+
+class LruCache(Generic[K, V]):
+    """Values by key, within a budget of weight: the least recently used go. For one thread.
+
+    By default a value weighs 1, so that the budget counts values. The newest value stays, however
+    much it weighs. `drop` is called with each value that leaves the cache.
+    """
+
+    def __init__(
+        self,
+        budget: int,
+        *,
+        weigh: Callable[[V], int] = lambda _: 1,
+        drop: Callable[[V], object] = lambda _: None,
+    ) -> None:
+        self.budget = budget
+        self.weight = 0
+        self.has_evicted = False  # whether a value ever made space for another
+        self._evictions = 0
+        self._weigh = weigh
+        self._drop = drop
+        self._values: OrderedDict[K, V] = OrderedDict()
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._values)  # the least recently used first
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: K) -> V | None:
+        """Return a value and mark it as used; None if it is missing."""
+        value = self._values.get(key)
+        if value is not None:
+            self._values.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V) -> V:
+        """Add a value, evicting others as the budget requires, and return it."""
+        self.forget(key)
+        weight = self._weigh(value)
+        for _ in self.evict_for(weight):
+            pass
+        self._values[key] = value
+        self.weight += weight
+        return value
+
+    def evict_for(self, weight: int) -> Iterator[V]:
+        """Evict and yield values, the least recently used first, until `weight` more fits."""
+        while self._values and self.weight + weight > self.budget:
+            _, oldest = self._values.popitem(last=False)
+            self._evictions += 1
+            self.has_evicted = True
+            self._remove(oldest)
+            yield oldest
+
+    def take_evictions(self) -> int:
+        """Return the number of evictions since the last call."""
+        evictions, self._evictions = self._evictions, 0
+        return evictions
+
+    def forget(self, key: K) -> None:
+        """Remove a value if it is there."""
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._remove(value)
+
+    def clear(self) -> None:
+        """Remove all values."""
+        while self._values:
+            self._remove(self._values.popitem()[1])
+
+    def _remove(self, value: V) -> None:
+        self.weight -= self._weigh(value)
+        self._drop(value)

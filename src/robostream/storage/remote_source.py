@@ -21,33 +21,20 @@ _START_BYTES = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class FileChunk:
-    """Bytes of a file as a server returned them.
+    """Bytes of a file as a server returned them."""
 
-    Attributes:
-        content: The bytes; shorter than requested only at the end of the file.
-        size: The size of the file; None if the server does not say.
-        version: A text that changes with the file; empty if the server has none.
-        tag: The version by the server that sent the bytes, if a redirecting server named another.
-    """
-
-    content: bytes
-    size: int | None
-    version: str
-    tag: str = ""
+    content: bytes  # shorter than requested only at the end of the file
+    size: int | None  # of the file; None if the server does not say
+    version: str  # a text that changes with the file; empty if the server has none
+    tag: str = ""  # the version by the server that sent the bytes, if a redirecting one has another
 
 
 class RemoteFile(Protocol):
-    """One file on a server; each call sends one request.
+    """One file on a server; each call sends one request. No attribute holds secrets."""
 
-    Attributes:
-        name: The address without secrets, for messages.
-        identity: A key without secrets that is unique to the file across all servers.
-        server: The host, to which a rate limit applies.
-    """
-
-    name: str
-    identity: str
-    server: str
+    name: str  # the address, for messages
+    identity: str  # a key that is unique to the file across all servers
+    server: str  # the host, to which a rate limit applies
 
     def stat(self) -> FileChunk:
         """Return the size and version of the file, without bytes; or raise."""

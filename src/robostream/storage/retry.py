@@ -11,7 +11,6 @@ throttled has no gap.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import math
 import os
@@ -28,8 +27,8 @@ from typing import NamedTuple, TypeVar
 
 from robostream import config
 from robostream.errors import UnreachableError
+from robostream.storage.cache_folder import lock_descriptor, make_private_folder, open_private
 from robostream.storage.location import digest, redact
-from robostream.storage.safe_files import make_private_folder, open_private
 
 logger = logging.getLogger(__name__)
 
@@ -81,14 +80,11 @@ class Traffic:
 
 
 class TransientError(Exception):
-    """A failure that a retry may cure.
+    """A failure that a retry may cure; `wait_s` is the wait that the server asks for, if any.
 
-    Args:
-        reason: What happened, for the final error.
-        kind: "throttled" if the server says that it gets too many requests, "stall" if a response
-            stopped coming, "stale" if the server had closed an idle connection. That is no failure
-            of the server, so the request is repeated at once over a fresh connection.
-        wait_s: The wait that the server asks for, if any.
+    Its kind is "throttled" if the server says that it gets too many requests, "stall" if a response
+    stopped coming, "stale" if the server had closed an idle connection. That is no failure of the
+    server, so the request is repeated at once over a fresh connection.
     """
 
     def __init__(self, reason: str, kind: str = "failure", *, wait_s: float | None = None) -> None:
@@ -110,10 +106,8 @@ class RateState(NamedTuple):
         return self._replace(next_at=send_at + self.gap_s), send_at
 
     def throttled(self, now: float, sent_at: float, wait_s: float) -> RateState:
-        """Return the state after a throttled request. Pure.
-
-        Requests in flight together are throttled together; they widen the gap once.
-        """
+        """Return the state after a throttled request. Pure."""
+        # Requests in flight together are throttled together; they widen the gap once.
         next_at = max(self.next_at, now + wait_s)
         if sent_at <= self.widened_at:
             return self._replace(next_at=next_at)
@@ -167,13 +161,8 @@ class RateLimit:
     @contextmanager
     def _locked(self) -> Iterator[RateState]:
         # Each lock has its own descriptor, so that threads and forked processes exclude each other.
-        with open(f"/proc/self/fd/{self._fd()}", "r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                yield self._read()
-            finally:
-                # Closing is not enough: a process forked meanwhile keeps the file open, and locked.
-                fcntl.flock(file, fcntl.LOCK_UN)
+        with lock_descriptor(os.open(f"/proc/self/fd/{self._fd()}", os.O_RDWR | os.O_CLOEXEC)):
+            yield self._read()
 
     def _fd(self) -> int:
         # A forked process opens its own: it may have closed what it inherited.
@@ -246,10 +235,8 @@ def retry_policy(server: str, traffic: Traffic) -> RetryPolicy:
 
 
 def backoff_s(failures: int, wait_s: float | None, draw: float) -> float:
-    """Return the wait before the next attempt; `draw` is a random number in [0, 1). Pure.
-
-    Exponential with full jitter; or, if the server says how long, a little longer than that.
-    """
+    """Return the wait before the next attempt; `draw` is a random number in [0, 1). Pure."""
+    # Exponential with full jitter; or, if the server says how long, a little longer than that.
     if wait_s is not None:
         return min(wait_s, _MAX_THROTTLED_S) + draw * _FIRST_DELAY_S
     return draw * min(_FIRST_DELAY_S * 2.0 ** max(failures - 1, 0), _MAX_DELAY_S)

@@ -3,19 +3,16 @@
 
 The files, in the order in which a frame passes through them:
 
-start.py            create_writer and resume_writer: the checks, the lock, then a writer
+start.py            create_writer and resume_writer: checks, lock, repair of damaged episodes
 writer.py           DatasetWriter: the API of a program that records
 frames.py           which features can be recorded; checks a frame and converts its values
 episode_buffer.py   EpisodeBuffer: the episode being recorded, with one thread per camera
 encoder.py          encodes and summarises one camera's images of an episode
 encoder_options.py  the user's encoding options, translated for FFmpeg's encoders
-rows.py             an episode's rows as Arrow and Parquet
 staging.py          .recording/: its folders, the lock, and durable moves
 saved_episodes.py   records of saved episodes, and the numbers and files of the next one
-join.py             joins saved episodes into the dataset's files, and splits them again
-publish.py          joins everything, writes the metadata, moves all files into the dataset
-push.py             uploads a finished dataset to the Hub, with its card
-repair.py           excludes damaged saved episodes, so that the others can be published
+join.py             rows as Parquet; joins saved episodes into files, and splits them again
+publish.py          writes the metadata, moves all files into the dataset; uploads it to the Hub
 """
 
 from robostream.write.encoder import (
@@ -35,21 +32,23 @@ from robostream.write.encoder_options import (
 )
 from robostream.write.episode_buffer import RecordedEpisode, encode_episode
 from robostream.write.join import (
+    PARQUET_OPTIONS,
     JoinJob,
     VideoPart,
     iter_packets,
     join_videos,
     plan_joins,
+    read_rows,
+    row_schema,
     split_videos,
 )
 from robostream.write.publish import (
     episode_row,
     episode_table_files,
     metadata_files,
+    push_dataset,
     write_metadata_file,
 )
-from robostream.write.push import push_dataset
-from robostream.write.rows import PARQUET_OPTIONS, read_rows, row_schema
 from robostream.write.saved_episodes import FilePlace, FileTotals, StagedEpisode, place_files
 from robostream.write.staging import move_durably
 from robostream.write.start import create_writer, resume_writer

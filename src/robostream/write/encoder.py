@@ -63,19 +63,13 @@ class VideoSpec:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeFile:
-    """The rows, or a camera's video, of one episode.
-
-    Attributes:
-        num_frames: Its rows, or the frames of the video, which may be more.
-        reorder_frames: Most frames stored ahead of one that is shown earlier.
-        parameters: A digest of its schema or codec; files with equal ones can be joined.
-    """
+    """The rows, or a camera's video, of one episode."""
 
     path: Path
     size_bytes: int
-    num_frames: int
-    reorder_frames: int = 0
-    parameters: str = ""
+    num_frames: int  # its rows, or the frames of the video, which may be more
+    reorder_frames: int = 0  # most frames stored ahead of one that is shown earlier
+    parameters: str = ""  # a digest of its schema or codec; files with equal ones can be joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +181,13 @@ class CameraEncoder:
     def finish(self) -> CameraResult:
         """Finish the video and return the camera's part of the episode."""
         video = self._video.finish() if self._video is not None else None
-        return CameraResult(self._stats(), video, self._images)
+        self._summaries.close()
+        dtype = self._summary.dtype
+        every = np.memmap(self._scratch, dtype.base, "r", shape=(self._num_frames, *dtype.shape))
+        sampled = np.array(every[sampled_frames(self._num_frames)])
+        del every
+        self._scratch.unlink()
+        return CameraResult(self._summary.stats(sampled), video, self._images)
 
     def abandon(self) -> None:
         """Close all files without a result."""
@@ -195,15 +195,6 @@ class CameraEncoder:
             self._summaries.close()
         if self._video is not None:
             self._video.abandon()
-
-    def _stats(self) -> FeatureStats:
-        self._summaries.close()
-        dtype = self._summary.dtype
-        every = np.memmap(self._scratch, dtype.base, "r", shape=(self._num_frames, *dtype.shape))
-        sampled = np.array(every[sampled_frames(self._num_frames)])
-        del every
-        self._scratch.unlink()
-        return self._summary.stats(sampled)
 
 
 def add_stream(

@@ -16,13 +16,7 @@ import numpy as np
 
 from robostream import config
 from robostream.errors import EncoderStalledError, FrameError, WriteError
-from robostream.meta import (
-    CAMERA_DTYPES,
-    DEFAULT_FEATURES,
-    DatasetInfo,
-    depth_unit,
-    keys_of_dtype,
-)
+from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, DatasetInfo, depth_unit, keys_of_dtype
 from robostream.write.encoder import CameraEncoder, CameraResult
 from robostream.write.encoder_options import RecordingOptions
 from robostream.write.frames import CheckedFrame, Pixels, check_frame
@@ -33,19 +27,12 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RecordedEpisode:
-    """An encoded episode that is not saved yet, so it has no number.
+    """An encoded episode that is not saved yet, so it has no number."""
 
-    Attributes:
-        folder: Holds its videos.
-        tasks: The task of each frame.
-        columns: By feature, the values of all frames; numbers are arrays with frames first.
-        depth_units: The unit of each depth camera.
-    """
-
-    folder: Path
+    folder: Path  # holds its videos
     num_frames: int
-    tasks: list[str]
-    columns: dict[str, Any]
+    tasks: list[str]  # of each frame
+    columns: dict[str, Any]  # by feature, all frames; numbers are arrays with frames first
     cameras: dict[str, CameraResult]
     depth_units: dict[str, str]
 
@@ -153,11 +140,7 @@ class CameraThread:
 
 
 class EpisodeBuffer:
-    """Collects the frames of one episode after the other; its files are in `folder`.
-
-    Attributes:
-        depth_units: The unit of each depth camera, known after the first frame.
-    """
+    """Collects the frames of one episode after the other; its files are in `folder`."""
 
     def __init__(self, folder: Path, info: DatasetInfo, options: RecordingOptions) -> None:
         self._folder = folder
@@ -167,7 +150,7 @@ class EpisodeBuffer:
 
     def reset(self) -> None:
         """Begin the next episode, after `finish` has returned this one."""
-        self.depth_units: dict[str, str] = {}
+        self.depth_units: dict[str, str] = {}  # by depth camera, known after the first frame
         self._tasks: list[str] = []
         self._rows: dict[str, list[Any]] = {
             name: []

@@ -28,7 +28,6 @@ from robostream.meta import (
     is_depth,
     validate_features,
 )
-from robostream.write.rows import language_fields
 
 TASK = "task"
 _CAMERA_STYLES = ("vqa", "trace")  # language rows of these styles refer to one camera
@@ -52,17 +51,18 @@ class CheckedFrame:
 def features_to_record(features: Mapping[str, Any], *, use_videos: bool) -> Features:
     """Return the features of a new dataset, the default ones last, or raise MetadataError."""
     checked = validate_features(features, "create") | copy.deepcopy(DEFAULT_FEATURES)
-    faults = [
-        f"{name}: {fault}"
-        for name, entry in checked.items()
-        if (fault := _feature_fault(name, entry))
-    ]
+    found = {name: _feature_fault(name, entry) for name, entry in checked.items()}
+    faults = [f"{name}: {fault}" for name, fault in found.items() if fault]
     videos = [name for name, entry in checked.items() if entry["dtype"] == "video"]
     if videos and not use_videos:
         faults.append(f"{', '.join(videos)}: videos, though use_videos is False; want dtype image")
     if faults:
         raise MetadataError(f"these features cannot be recorded:{_listed(faults)}")
-    return {name: _mark_depth(entry) for name, entry in checked.items()}
+    for entry in checked.values():
+        # A camera with one channel records depth, which readers detect only by this mark.
+        if entry["dtype"] in CAMERA_DTYPES and image_shape(entry)[0] == 1 and not is_depth(entry):
+            entry["info"] = {**(entry.get("info") or {}), "is_depth_map": True}
+    return checked
 
 
 def check_frame(
@@ -70,11 +70,8 @@ def check_frame(
 ) -> CheckedFrame:
     """Return the frame ready to store, or raise a FrameError that lists every fault.
 
-    Args:
-        frame: The task, and a value for each feature that is not a default feature.
-        features: All features of the dataset.
-        depth_units: The unit of each depth camera whose unit is known.
-        where: Names the frame in the error.
+    It holds the task, and a value for each feature that is not a default feature. `depth_units` has
+    the unit of each depth camera whose unit is known; `where` names the frame in the error.
     """
     wanted = {name: entry for name, entry in features.items() if name not in DEFAULT_FEATURES}
     faults = _key_faults(frame, wanted)
@@ -90,6 +87,12 @@ def check_frame(
     if faults:
         raise FrameError(f"{where} cannot be recorded:{_listed(faults)}\nThe frame was not added.")
     return CheckedFrame(task=frame[TASK], values=values)
+
+
+def language_fields(name: str) -> list[str]:
+    """Return the fields of a row of a language column; only persistent rows carry a time."""
+    timed = ["timestamp"] if name == "language_persistent" else []
+    return ["role", "content", "style", *timed, "camera", "tool_calls"]
 
 
 def text_fault(value: Any) -> str | None:
@@ -124,13 +127,6 @@ def _feature_fault(name: str, entry: Mapping[str, Any]) -> str | None:
     if dtype in ("string", "language"):
         return None if shape == (1,) else f"{dtype} wants shape (1,), found {shape}"
     return None if shape else "want at least one axis; a single number has shape (1,)"
-
-
-def _mark_depth(entry: dict[str, Any]) -> dict[str, Any]:
-    # A camera with one channel records depth, which readers detect only by this mark.
-    if entry["dtype"] in CAMERA_DTYPES and image_shape(entry)[0] == 1 and not is_depth(entry):
-        return {**entry, "info": {**(entry.get("info") or {}), "is_depth_map": True}}
-    return entry
 
 
 def _key_faults(frame: Mapping[str, Any], wanted: Features) -> list[str]:
@@ -225,15 +221,11 @@ def _convert_language_rows(value: Any, fields: Sequence[str]) -> list[dict[str, 
     for row in value:
         if fault := _language_fault(row, fields):
             raise ValueFault(f"{fault}; the row is {dict(row)!r}")
-    return [
-        {**{field: row.get(field) for field in fields}, "tool_calls": _dump_calls(row)}
-        for row in value
-    ]
-
-
-def _dump_calls(row: Mapping[str, Any]) -> list[str] | None:
-    calls = row.get("tool_calls")
-    return None if calls is None else [json.dumps(c, separators=(",", ":")) for c in calls]
+    rows = [{field: row.get(field) for field in fields} for row in value]
+    for row in rows:
+        if (calls := row["tool_calls"]) is not None:
+            row["tool_calls"] = [json.dumps(call, separators=(",", ":")) for call in calls]
+    return rows
 
 
 def _language_fault(row: Mapping[str, Any], fields: Sequence[str]) -> str | None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes saved episodes: joins them, writes the metadata, moves all files into the dataset.
+"""Publishes saved episodes in the dataset, and pushes a finished dataset to the Hub.
 
-If the writer is killed at any point, the next writer continues from there.
+Publishing joins the episodes, writes the metadata, and moves all files into the dataset. If the
+writer is killed at any point, the next writer continues from there.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from robostream import config
+from robostream import arguments, config
+from robostream.errors import MissingFileError, ModeError, SelectionError
 from robostream.meta import (
     MOMENTS,
     DatasetInfo,
@@ -30,12 +31,12 @@ from robostream.meta import (
     Stats,
     aggregate_stats,
     as_lists,
+    as_stats,
     tasks_to_arrow,
 )
-from robostream.storage import sync_to_disk
+from robostream.storage import sync_to_disk, upload
 from robostream.write.encoder import frame_rate
-from robostream.write.join import plan_joins, run_join, saved_part
-from robostream.write.rows import PARQUET_OPTIONS
+from robostream.write.join import PARQUET_OPTIONS, plan_joins, run_join, saved_part
 from robostream.write.saved_episodes import (
     MB,
     FilePlace,
@@ -45,6 +46,11 @@ from robostream.write.saved_episodes import (
     read_damage,
 )
 from robostream.write.staging import StagingFolder, make_folder, move_durably, remove_folder
+
+_README = "README.md"
+_DEFAULT_LICENSE = "apache-2.0"
+# Frames that wait to be encoded, which only LeRobot's recorder leaves behind.
+_STAGED_IMAGES, _VIDEOS = "images/", "videos/"
 
 _TABLE_FILE = re.compile(r"chunk-(\d+)/file-(\d+)\.parquet$")
 # Rows and videos move first, then the metadata, these files last and in this order. Readers see
@@ -184,11 +190,9 @@ def episode_row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with the columns of an earlier file, since readers want them to be equal.
-
-    Another recorder may have written fewer statistics, or columns of its own. Values that have no
-    column there are left out, and columns that only that recorder can fill are null.
-    """
+    """Return the table with the columns of an earlier file, since readers want them to be equal."""
+    # Another recorder may have written fewer statistics, or columns of its own. Values that have no
+    # column there are left out, and columns that only that recorder can fill are null.
     columns = []
     for field in schema:
         column = pa.nulls(table.num_rows, field.type)
@@ -208,14 +212,7 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _extended_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:
     """Return the statistics of the dataset including the saved episodes."""
     complete = {name: entry for name, entry in known.items() if all(k in entry for k in MOMENTS)}
-    added = [
-        {
-            feature: {name: np.asarray(value) for name, value in entry.items()}
-            for feature, entry in episode.stats.items()
-        }
-        for episode in episodes
-    ]
-    stats = aggregate_stats([complete, *added])
+    stats = aggregate_stats([complete, *(as_stats(episode.stats) for episode in episodes)])
     for name in set(known) - set(complete):
         logger.warning(
             "meta/stats.json has no %s of %s, so the statistics of this feature stay as they are, "
@@ -279,3 +276,95 @@ def _remove_saved(staging: StagingFolder) -> None:
                 "saved episode after it has moved up by one. It is kept in %s. The damage: %s",
                 *(staging.root, number, kept, damage),
             )
+
+
+def push_dataset(
+    meta: LeRobotDatasetMetadata,
+    *,
+    branch: str | None,
+    tags: Sequence[str] | None,
+    license: str | None,
+    tag_version: bool,
+    push_videos: bool,
+    private: bool | None,
+    allow_patterns: list[str] | str | None,
+    token: str | None,
+) -> None:
+    """Upload a local dataset; `LeRobotDataset.push_to_hub` has the arguments."""
+    # A README.md in the dataset's folder is uploaded as it is, else a card is written for the Hub.
+    root = meta.root
+    if not isinstance(root, Path):
+        raise ModeError(f"{root}: only a dataset in a local folder can be pushed; copy it first")
+    has_card = (root / _README).exists()
+    if has_card and (tags is not None or license != _DEFAULT_LICENSE):
+        raise SelectionError(
+            f"{root / _README} is pushed as it is, so tags and license have no effect; write them "
+            "there, or remove the file to have a card made"
+        )
+    if allow_patterns is None:
+        _check_complete(meta, root, with_videos=push_videos)
+    upload(
+        meta.repo_id,
+        root,
+        branch=branch,
+        private=private,
+        allow_patterns=allow_patterns,
+        ignore_patterns=[_STAGED_IMAGES, *([] if push_videos else [_VIDEOS])],
+        readme=None if has_card else dataset_card(meta, tags=tags, license=license),
+        tag=meta.info.codebase_version if tag_version else None,
+        token=token,
+    )
+
+
+def dataset_card(
+    meta: LeRobotDatasetMetadata, *, tags: Sequence[str] | None, license: str | None
+) -> str:
+    """Return the README.md of a dataset on the Hub."""
+    # By the first lines, which LeRobot writes too, the Hub lists and shows LeRobot datasets.
+    from huggingface_hub import DatasetCardData
+
+    data = DatasetCardData(
+        license=license,
+        tags=["LeRobot", *arguments.names(tags or [], "tags")],
+        task_categories=["robotics"],
+        configs=[{"config_name": "default", "data_files": "data/*/*.parquet"}],
+    )
+    return f"""---
+{data.to_yaml()}
+---
+
+# {meta.repo_id.rsplit("/", 1)[-1]}
+
+A [LeRobot](https://github.com/huggingface/lerobot) dataset, format {meta.info.codebase_version}.
+
+| | |
+|---|---|
+| robot | {meta.robot_type or "not named"} |
+| episodes | {meta.total_episodes} |
+| frames | {meta.total_frames}, {meta.fps} per second |
+| tasks | {meta.total_tasks} |
+| cameras | {", ".join(f"`{key}`" for key in meta.camera_keys) or "none"} |
+
+## Structure
+
+[meta/info.json](meta/info.json):
+
+```json
+{meta.info.to_json()}
+```
+"""
+
+
+def _check_complete(meta: LeRobotDatasetMetadata, root: Path, *, with_videos: bool) -> None:
+    """Raise if a file of the dataset is not in its folder, as after a partial download."""
+    episodes = range(meta.total_episodes)
+    files = {meta.get_data_file_path(episode) for episode in episodes}
+    for key in meta.video_keys if with_videos else []:
+        files |= {meta.get_video_file_path(episode, key) for episode in episodes}
+    missing = sorted(str(file) for file in files if not (root / file).exists())
+    if missing:
+        raise MissingFileError(
+            f"{root}: {len(missing)} of the dataset's {len(files)} files are not here, the first "
+            f"is {missing[0]}. Download all of it before pushing it, or choose files with "
+            "allow_patterns."
+        )

@@ -53,42 +53,30 @@ class FilePlace:
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """Where the rows, or a camera's video, of an episode go.
-
-    Attributes:
-        place: The file they become part of.
-        start_frame: Frames of earlier episodes in that file.
-        reorder_frames: Most frames stored ahead of one that is shown earlier.
-    """
+    """The place of an episode's rows, or of a camera's video, in the file they become part of."""
 
     place: FilePlace
-    start_frame: int
-    reorder_frames: int
+    start_frame: int  # frames of earlier episodes in that file
+    reorder_frames: int  # most frames stored ahead of one that is shown earlier
 
 
 @dataclass(frozen=True, slots=True)
 class StagedEpisode:
     """The record of a saved episode, stored as episode.json.
 
-    Attributes:
-        saved_as: The number in its folder's name; larger than `episode_index` if an earlier
-            saved episode turned out to be damaged.
-        start_frame: Its first global frame index.
-        tasks: Its task texts, in the order of first appearance.
-        data: The Parquet file it becomes part of.
-        stats: Its statistics, by feature and name, as nested lists.
-        camera_info: Facts about cameras that info.json does not have yet.
+    `saved_as` is the number in its folder's name; larger than `episode_index` if an earlier saved
+    episode turned out to be damaged.
     """
 
     saved_as: int
     episode_index: int
-    start_frame: int
+    start_frame: int  # its first global frame index
     num_frames: int
-    tasks: list[str]
-    data: FilePlace
+    tasks: list[str]  # in the order of first appearance
+    data: FilePlace  # the Parquet file it becomes part of
     videos: dict[str, StagedPart]
-    stats: dict[str, dict[str, Any]]
-    camera_info: CameraInfo
+    stats: dict[str, dict[str, Any]]  # by feature and name, as nested lists
+    camera_info: CameraInfo  # facts about cameras that info.json does not have yet
 
     @property
     def places(self) -> dict[str | None, FilePlace]:
@@ -98,16 +86,12 @@ class StagedEpisode:
 
 @dataclass(frozen=True, slots=True)
 class FileTotals:
-    """A file that can take more episodes, with the totals of those in it.
-
-    Attributes:
-        parameters: A digest of the codec parameters, which all episodes in a video share.
-    """
+    """A file that can take more episodes, with the totals of those in it."""
 
     place: FilePlace
     size_bytes: int = 0
     num_frames: int = 0
-    parameters: str = ""
+    parameters: str = ""  # a digest of the codec parameters, which all episodes in a video share
 
     def estimate_bytes(self, num_frames: int) -> float:
         """Return the size of more frames, from those in the file, as LeRobot's recorder does."""
@@ -116,11 +100,8 @@ class FileTotals:
     def with_file(
         self, file: EpisodeFile, *, expected_bytes: float, limit_mb: float, chunks_size: int
     ) -> FileTotals:
-        """Return the file that the next episode goes to, including it: this one or the next.
-
-        A file is full if `expected_bytes` more would reach the limit. Different parameters never
-        share a file.
-        """
+        """Return the file that the next episode goes to, including it: this one or the next."""
+        # One is full if `expected_bytes` more reach the limit; other parameters need another file.
         own = file.size_bytes, file.num_frames
         is_full = self.size_bytes + expected_bytes >= limit_mb * MB
         if self.num_frames > 0 and (is_full or file.parameters != self.parameters):
@@ -136,10 +117,8 @@ def place_files(
     *,
     guess_rows: bool = False,
 ) -> tuple[dict[str | None, FileTotals], dict[str | None, StagedPart]]:
-    """Return the files that an episode's rows and videos go to, including them, and where. Pure.
-
-    The rows have the key None. With `guess_rows`, their size is estimated from earlier episodes.
-    """
+    """Return the files that an episode's rows and videos go to, including them, and where. Pure."""
+    # The key of rows is None. With `guess_rows`, their size is estimated from earlier episodes.
     totals: dict[str | None, FileTotals] = {}
     places: dict[str | None, StagedPart] = {}
     for key, last in current.items():
@@ -158,30 +137,20 @@ def place_files(
 
 @dataclass(frozen=True, slots=True)
 class DatasetTotals:
-    """What a dataset and its saved episodes hold, and the files that can take more.
+    """What a dataset and its saved episodes hold, and the files that can take more."""
 
-    Attributes:
-        info: The dataset's info.json, without the saved episodes.
-        tasks: The task texts in the order of their task_index.
-        files: The open file of rows, and of each camera stored as video; None stands for rows.
-    """
-
-    info: DatasetInfo
+    info: DatasetInfo  # without the saved episodes
     num_episodes: int
     num_frames: int
-    tasks: tuple[str, ...]
-    files: Mapping[str | None, FileTotals]
+    tasks: tuple[str, ...]  # in the order of their task_index
+    files: Mapping[str | None, FileTotals]  # of each camera's videos; of the rows by None
 
     @classmethod
     def of_dataset(cls, meta: LeRobotDatasetMetadata) -> DatasetTotals:
         """Return the totals of a dataset without saved episodes; new ones go to new files."""
-        return cls(
-            info=meta.info,
-            num_episodes=meta.total_episodes,
-            num_frames=meta.total_frames,
-            tasks=tuple(meta.tasks),
-            files={k: FileTotals(_first_new_place(meta, k)) for k in (None, *meta.video_keys)},
-        )
+        files = {k: FileTotals(_first_new_place(meta, k)) for k in (None, *meta.video_keys)}
+        counts = meta.total_episodes, meta.total_frames
+        return cls(meta.info, *counts, tuple(meta.tasks), files)
 
     def complete_columns(self, episode: RecordedEpisode) -> dict[str, Any]:
         """Return the columns of the next episode, including those of the default features."""
@@ -257,7 +226,14 @@ def read_record(folder: Path) -> StagedEpisode:
     """Return the record of the saved episode in a folder; WriteError if it is damaged."""
     path = folder / _RECORD
     try:
-        record = _parse_record(json.loads(path.read_text()))
+        data = json.loads(path.read_text())
+        videos = {
+            key: StagedPart(**{**video, "place": FilePlace(**video["place"])})
+            for key, video in data["videos"].items()
+        }
+        data |= {"data": FilePlace(**data["data"]), "videos": videos}
+        # Recordings begun by an earlier version have no `saved_as`.
+        record = StagedEpisode(**{"saved_as": data["episode_index"], **data})
     except FileNotFoundError as error:
         raise WriteError(f"{path} is missing") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -299,16 +275,6 @@ def read_damage(folder: Path) -> str | None:
 def mark_damaged(folder: Path, reason: str) -> None:
     """Mark the saved episode in a folder as damaged; it no longer counts."""
     write_bytes_atomic(folder / _WHY_BAD, reason.encode(errors="backslashreplace"))
-
-
-def _parse_record(data: dict[str, Any]) -> StagedEpisode:
-    videos = {
-        key: StagedPart(**{**video, "place": FilePlace(**video["place"])})
-        for key, video in data["videos"].items()
-    }
-    places = {"data": FilePlace(**data["data"]), "videos": videos}
-    # Recordings begun by an earlier version have no `saved_as`.
-    return StagedEpisode(**{"saved_as": data["episode_index"], **data, **places})
 
 
 def _first_new_place(meta: LeRobotDatasetMetadata, camera: str | None) -> FilePlace:

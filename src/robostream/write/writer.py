@@ -25,15 +25,9 @@ from robostream.write.encoder import EpisodeFile, video_info
 from robostream.write.encoder_options import RecordingOptions
 from robostream.write.episode_buffer import EpisodeBuffer, RecordedEpisode
 from robostream.write.frames import check_frame
-from robostream.write.join import plan_join, run_join, saved_part
+from robostream.write.join import plan_join, row_table, run_join, saved_part, write_rows
 from robostream.write.publish import publish_saved
-from robostream.write.rows import row_table, write_rows
-from robostream.write.saved_episodes import (
-    CameraInfo,
-    DatasetTotals,
-    StagedEpisode,
-    commit_episode,
-)
+from robostream.write.saved_episodes import CameraInfo, DatasetTotals, StagedEpisode, commit_episode
 from robostream.write.staging import StagingFolder, WriterLock, part_path
 
 _RECORD_AGAIN = "Call clear_episode_buffer() and record this episode again."
@@ -60,10 +54,8 @@ class OpenResources:
         self._joins = [*(other for other in self._joins if not other.done()), future]
 
     def release_dropped(self, root: Path) -> None:
-        """Release everything when a writer is garbage-collected or the program ends.
-
-        The garbage collector may call this in any thread at any moment, so it does not block.
-        """
+        """Release everything when a writer is garbage-collected or the program ends."""
+        # The garbage collector may call this in any thread at any moment, so it does not block.
         if not self.lock.is_mine:  # in a forked child: encoders and joins belong to the parent
             self.lock.drop()
             return
