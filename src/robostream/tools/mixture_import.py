@@ -27,19 +27,12 @@ _OTHER_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class ListedDataset:
-    """A dataset of another project's list.
+    """A dataset of another project's list."""
 
-    Attributes:
-        dataset: Its folder or name.
-        weight: The weight of its entry.
-        robot: Its robot or embodiment; None if the list names none.
-        entry: The number of its entry. Datasets of one entry share its weight by their sizes.
-    """
-
-    dataset: str
-    weight: float
-    robot: str | None
-    entry: int
+    dataset: str  # its folder or name
+    weight: float  # the weight of its entry
+    robot: str | None  # its robot or embodiment; None if the list names none
+    entry: int  # the number of its entry. Datasets of one entry share its weight by their sizes
 
 
 def read_list(path: str | Path, name: str | None) -> list[ListedDataset]:

@@ -25,19 +25,12 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of comparing two logs.
+    """The result of comparing two logs."""
 
-    Attributes:
-        compared: Number of positions at which both logs have a receipt.
-        settings: Settings that differ, as "name: value, value".
-        fork: The lines of the first position at which the receipts differ, if any.
-        agreed: The last position before it at which they agree, as (epoch, position).
-    """
-
-    compared: int
-    settings: list[str]
-    fork: tuple[Line, Line] | None
-    agreed: tuple[int, int] | None
+    compared: int  # number of positions at which both logs have a receipt
+    settings: list[str]  # settings that differ, as "name: value, value"
+    fork: tuple[Line, Line] | None  # the first lines whose receipts differ
+    agreed: tuple[int, int] | None  # the last equal (epoch, position) before it
 
 
 def write_order_log(file: TextIO, state: PlanState, receipts: Iterable[StepReceipt]) -> int:

@@ -23,18 +23,12 @@ class StatsDifference:
 
     Differences are shares of the feature's range, the largest of its dimensions; None if nothing
     comparable is recorded.
-
-    Attributes:
-        feature: The feature.
-        moments: The largest difference of min, max, mean and std.
-        quantiles: The largest difference of a quantile.
-        missing: The statistics that are not recorded, or in another shape.
     """
 
     feature: str
-    moments: float | None
-    quantiles: float | None
-    missing: list[str]
+    moments: float | None  # the largest difference of min, max, mean and std
+    quantiles: float | None  # the largest difference of a quantile
+    missing: list[str]  # the statistics that are not recorded, or in another shape
 
 
 def compare_stats(computed: Stats, recorded: Mapping[str, Any]) -> list[StatsDifference]:

@@ -122,25 +122,16 @@ def _shares(line: Line, low: _Ints, high: _Ints) -> tuple[_Ints, npt.NDArray[np.
 
 @dataclass(frozen=True, slots=True)
 class ShuffleQuality:
-    """How well one order is shuffled.
+    """How well one order is shuffled."""
 
-    Attributes:
-        method: How the order was made.
-        pool_size: Episodes mixed at a time (for the buffer, its size in mean episodes).
-        distinct: Mean number of distinct episodes in a batch.
-        diversity: `distinct` as a share of what a uniform shuffle is expected to have.
-        gap: Mean number of positions from a sample to the next of its episode, which is also the
-            mean number of open episodes. Gaps of more than half the epoch do not count: they
-            belong to episodes that are split between the two ends of the epoch.
-        correlation: Correlation of position in the order with index in the dataset, from -1 to 1.
-    """
-
-    method: str
-    pool_size: int
-    distinct: float
-    diversity: float
+    method: str  # how the order was made
+    pool_size: int  # episodes mixed at a time (for the buffer, its size in mean episodes)
+    distinct: float  # mean number of distinct episodes in a batch
+    diversity: float  # `distinct` as a share of what a uniform shuffle is expected to have
+    # Mean positions from a sample to the next of its episode: the mean number of open episodes too.
+    # Not counted: gaps of more than half the epoch, of episodes split between its two ends.
     gap: float
-    correlation: float
+    correlation: float  # of position in the order with index in the dataset, from -1 to 1
 
 
 def measure_methods(

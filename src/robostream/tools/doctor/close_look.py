@@ -30,11 +30,15 @@ from robostream.tools.doctor.findings import (
     ask,
     check,
     collect,
+    describe_findings,
     error,
+    fill,
+    finding_json,
 )
 from robostream.tools.machine import AV1_CARDS, advise_device, check_gpu
 
 _FIRST_BYTES = 16
+_LABEL = 13  # characters
 # Facts by name, in lines by label.
 Facts = dict[str, dict[str, Any]]
 
@@ -231,3 +235,24 @@ def _describe_video(item: SampleTable, episode: int) -> Facts:
             "starts at a key frame": "yes" if first in index.start_frames else "no",
         },
     }
+
+
+def look_json(look: CloseLook) -> dict[str, Any]:
+    """Return all facts about an episode and the answers of the checks, for JSON."""
+    findings = [finding_json(finding) for finding in look.findings]
+    facts = {"dataset": look.url, "episode": look.episode, "decodes": look.decodes}
+    return facts | {"facts": look.facts, "findings": findings}
+
+
+def look_text(look: CloseLook, *, width: int) -> str:
+    """Return all facts about an episode, then what is wrong, as text of a width."""
+    parts = [look.url]
+    for subject, facts in look.facts.items():
+        lines = [subject]
+        for name, values in facts.items():
+            text = ", ".join(f"{key} {value}".strip() for key, value in values.items())
+            first, later = f"  {name:{_LABEL}}", " " * (_LABEL + 2)
+            lines.append(fill(text, width, initial_indent=first, subsequent_indent=later))
+        parts.append("\n".join(lines))
+    verdict = f"OK: episode {look.episode} decodes." if look.decodes else "FAILED: see the errors."
+    return "\n\n".join([*parts, *describe_findings(look.findings, look.url, False, width), verdict])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,18 @@ from robostream.storage import CancellingPool, FileOpener, as_location, list_ref
 from robostream.tools.doctor import files, frames, rows, tables
 from robostream.tools.doctor.content import explain_content
 from robostream.tools.doctor.files import ListedFile
-from robostream.tools.doctor.findings import Answers, Check, Finding, Item, Verdict, ask, collect
+from robostream.tools.doctor.findings import (
+    Answers,
+    Check,
+    Finding,
+    Item,
+    Verdict,
+    ask,
+    collect,
+    describe_findings,
+    fill,
+    finding_json,
+)
 
 Read = Callable[[Any], Iterable[Item]]
 
@@ -39,37 +51,24 @@ _STAGED = re.compile(r"images/.*/episode[-_](\d+)/")
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """What to read, and what to compare it with.
+    """What to read, and what to compare it with."""
 
-    Attributes:
-        reads_rows: Whether to read all rows.
-        frames: The share of episodes whose frames are decoded; 0 for none.
-        threads: Threads that read a local dataset.
-        reads_all: Whether to read all files of a remote dataset, however many.
-        chunk: Frames that a policy predicts at a time; None for the usual number.
-        selections: Selections by name, as episodes, that should share no recording.
-    """
-
-    reads_rows: bool = False
-    frames: float = 0.0
-    threads: int = 1
-    reads_all: bool = False
-    chunk: int | None = None
+    reads_rows: bool = False  # whether to read all rows
+    frames: float = 0.0  # the share of episodes whose frames are decoded; 0 for none
+    threads: int = 1  # threads that read a local dataset
+    reads_all: bool = False  # whether to read all files of a remote dataset, however many
+    chunk: int | None = None  # frames that a policy predicts at a time; None for the usual number
+    # Episodes of selections, by name, that should share no recording.
     selections: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The answers to all checks that were asked.
-
-    Attributes:
-        meta: The metadata; None if it cannot be read.
-        read: How many things of each kind were read.
-    """
+    """The answers to all checks that were asked."""
 
     url: str
-    meta: LeRobotDatasetMetadata | None
-    read: Mapping[str, int]
+    meta: LeRobotDatasetMetadata | None  # None if it cannot be read
+    read: Mapping[str, int]  # how many things of each kind were read
     findings: tuple[Finding, ...]
     seconds: float
 
@@ -213,3 +212,32 @@ def list_strays(opener: FileOpener, listed: Sequence[ListedFile]) -> Sequence[st
     stop = max(int(file.episodes.max()) for file in listed) + 1
     saved = {file for file in found if (of := _STAGED.match(file)) and int(of[1]) < stop}
     return sorted(found - saved - {file.file for file in listed})
+
+
+def examination_json(examined: Examination) -> dict[str, Any]:
+    """Return all answers, for JSON."""
+    return {
+        "dataset": examined.url,
+        "verdict": examined.verdict.name.lower(),
+        "seconds": examined.seconds,
+        "read": dict(examined.read),
+        "findings": [finding_json(finding) for finding in examined.findings],
+    }
+
+
+def examination_text(examined: Examination, *, markdown: bool, width: int) -> str:
+    """Return the findings, the worst first, as text of a width or as Markdown."""
+    headline = examined.url
+    if examined.meta is not None:
+        info = examined.meta.info
+        read = ", ".join(f"{number:,} {what}" for what, number in examined.read.items())
+        headline += (
+            f": {info.codebase_version}, {len(examined.meta.episodes):,} episodes, "
+            f"{info.total_frames:,} frames, {len(info.camera_keys)} cameras. Read in "
+            f"{examined.seconds:.1f} s: {read}."
+        )
+    counts = sorted(Counter(f.verdict for f in examined.findings).items(), reverse=True)
+    named = [f"{n} {v.name.lower()}{'s' if n > 1 and v else ''}" for v, n in counts]
+    described = describe_findings(examined.findings, examined.url, markdown, width)
+    last = f"{len(examined.findings)} checks: {', '.join(named)}."
+    return "\n\n".join([fill(headline, width), *described, last])

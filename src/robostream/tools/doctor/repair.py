@@ -29,9 +29,16 @@ from robostream.assemble import DatasetLocation, SampleOptions, compute_stats, o
 from robostream.errors import WriteError
 from robostream.meta import LeRobotDatasetMetadata, noting_contradictions
 from robostream.storage import FileOpener, as_location, write_bytes_atomic
-from robostream.tools.doctor.examine import DoctorOptions, Examination, examine_dataset, list_strays
+from robostream.tools.doctor.examine import (
+    DoctorOptions,
+    Examination,
+    examination_json,
+    examination_text,
+    examine_dataset,
+    list_strays,
+)
 from robostream.tools.doctor.files import Int64s, SampleTable, list_files, read_file
-from robostream.tools.doctor.findings import Verdict, shorten
+from robostream.tools.doctor.findings import Verdict, describe_episodes, fill, shorten
 from robostream.tools.doctor.tables import split_texts
 from robostream.tools.recorded_stats import write_stats
 from robostream.tools.staging import copy_cheaply, local_folder, new_folder, visible_files
@@ -324,3 +331,23 @@ def _write_rows(path: Path, table: pa.Table, lengths: Int64s) -> None:
 
 
 _STEPS = (_salvage, _repair_places, _repair_spans, _repair_rows)
+
+
+def repair_json(repaired: RepairReport) -> dict[str, Any]:
+    """Return what was repaired and the answers about the copy, for JSON."""
+    return {
+        "path": str(repaired.path),
+        "repairs": repaired.repairs,
+        "episodes_left_out": list(repaired.left_out),
+        "after": examination_json(repaired.examined),
+    }
+
+
+def repair_text(repaired: RepairReport, *, markdown: bool, width: int) -> str:
+    """Return what was repaired, and the findings about the copy."""
+    lines = [f"- {text}" for text in repaired.repairs]
+    if repaired.left_out:
+        lines.append(f"- left out the episodes {describe_episodes(repaired.left_out)}")
+    lines = [f"Wrote {repaired.path}:", *(lines or ["- a plain copy: there was nothing to repair"])]
+    filled = "\n".join(fill(line, width, subsequent_indent="  ") for line in lines)
+    return f"{filled}\n\n{examination_text(repaired.examined, markdown=markdown, width=width)}"

@@ -46,20 +46,13 @@ class Opening(Item):
 
 @dataclass(frozen=True, slots=True)
 class Tables(Item):
-    """The metadata.
-
-    Attributes:
-        contradictions: Errors in it that do not prevent reading the rest.
-        stray_files: Files of rows, videos or staged images that no episode refers to.
-        is_being_recorded: Whether a recorder left episodes that are not in the dataset.
-        chunk: Frames that a policy predicts at a time; None for the usual number.
-    """
+    """The metadata."""
 
     meta: LeRobotDatasetMetadata
-    contradictions: Sequence[Exception] = ()
-    stray_files: Sequence[str] = ()
-    is_being_recorded: bool = False
-    chunk: int | None = None
+    contradictions: Sequence[Exception] = ()  # errors in it that do not prevent reading the rest
+    stray_files: Sequence[str] = ()  # of rows, videos, staged images; no episode refers to them
+    is_being_recorded: bool = False  # whether a recorder left episodes that are not in the dataset
+    chunk: int | None = None  # frames that a policy predicts at a time; None for the usual number
     stats: Mapping[str, FeatureStats] = field(default_factory=dict)
 
 

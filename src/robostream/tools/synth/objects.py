@@ -21,8 +21,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robostream.tools.synth.arm import ArmPose, Floats, above
-from robostream.tools.synth.camera import LIGHT, NEAREST_M, Box, Camera, Plane, cast_down, flat
+from robostream.tools.synth.geometry import (
+    LIGHT,
+    NEAREST_M,
+    ArmPose,
+    Box,
+    Camera,
+    Floats,
+    Plane,
+    above,
+    cast_down,
+    flat,
+)
 from robostream.tools.synth.script import Prop, Track
 
 Rgb = tuple[float, float, float]

@@ -21,8 +21,7 @@ from robostream.errors import EncoderStalledError, WriteError
 from robostream.meta import DatasetInfo
 from robostream.progress import Progress
 from robostream.tools.child_processes import run_in_children
-from robostream.tools.synth.arm import JOINT_NAMES
-from robostream.tools.synth.camera import CAMERA_NAMES, DEPTH_CAMERA_NAME
+from robostream.tools.synth.geometry import CAMERA_NAMES, DEPTH_CAMERA_NAME, JOINT_NAMES
 from robostream.tools.synth.script import (
     ALL_TASKS,
     EpisodeScript,
@@ -47,42 +46,26 @@ DEPTH_KEY = f"observation.images.{DEPTH_CAMERA_NAME}_depth"
 
 @dataclass(frozen=True, slots=True)
 class SynthSpec:
-    """A synthetic dataset; with the same libraries, equal specs give equal datasets.
-
-    Attributes:
-        min_frames: Length of the shortest possible episode.
-        max_frames: Length of the longest possible episode.
-        cameras: Number of colour cameras, in the order of `camera.CAMERA_NAMES`.
-        image_cameras: How many of them, counted from the last, are stored as images, not as video.
-        depth: Whether to add a depth camera.
-        tasks: How many different tasks the episodes cycle through.
-        codec: The video encoder, as `VideoEncoderConfig` names it.
-        gop: Frames per key frame.
-        crf: Quality; lower is better and larger.
-        preset: Speed against size; None for the codec's default.
-        data_file_mb: Size at which a new Parquet file is started.
-        video_file_mb: Size at which a new video file is started.
-        distinct: How many episodes to make; the others repeat these in turn. None for all.
-    """
+    """A synthetic dataset; with the same libraries, equal specs give equal datasets."""
 
     episodes: int = config.SYNTH_EPISODES
-    min_frames: int = config.SYNTH_MIN_FRAMES
-    max_frames: int = config.SYNTH_MAX_FRAMES
-    cameras: int = config.SYNTH_CAMERAS
-    image_cameras: int = 0
-    depth: bool = False
+    min_frames: int = config.SYNTH_MIN_FRAMES  # length of the shortest possible episode
+    max_frames: int = config.SYNTH_MAX_FRAMES  # length of the longest possible episode
+    cameras: int = config.SYNTH_CAMERAS  # colour cameras, in the order of CAMERA_NAMES
+    image_cameras: int = 0  # how many of them, the last, are stored as images, not as video
+    depth: bool = False  # whether to add a depth camera
     width: int = config.SYNTH_WIDTH
     height: int = config.SYNTH_HEIGHT
     fps: int = config.SYNTH_FPS
-    tasks: int = config.SYNTH_TASKS
+    tasks: int = config.SYNTH_TASKS  # how many different tasks the episodes cycle through
     seed: int = 0
-    codec: str = config.VIDEO_CODEC
-    gop: int = config.VIDEO_GOP
-    crf: float = config.VIDEO_CRF
-    preset: int | str | None = None
-    data_file_mb: float = config.DATA_FILES_SIZE_IN_MB
+    codec: str = config.VIDEO_CODEC  # the video encoder, as `VideoEncoderConfig` names it
+    gop: int = config.VIDEO_GOP  # frames per key frame
+    crf: float = config.VIDEO_CRF  # quality; lower is better and larger
+    preset: int | str | None = None  # speed against size; None for the codec's default
+    data_file_mb: float = config.DATA_FILES_SIZE_IN_MB  # when a new file begins
     video_file_mb: float = config.VIDEO_FILES_SIZE_IN_MB
-    distinct: int | None = None
+    distinct: int | None = None  # episodes to make, which the others repeat; None for all
 
     def __post_init__(self) -> None:
         limit, sides = len(CAMERA_NAMES), (self.width, self.height)

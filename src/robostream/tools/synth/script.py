@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.synth.arm import GRIPPER_OPEN_M, Floats, above, forward, inverse
+from robostream.tools.synth.geometry import GRIPPER_OPEN_M, Floats, above, forward, inverse
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (196, 52, 44),

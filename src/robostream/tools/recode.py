@@ -16,8 +16,7 @@ from robostream.errors import VideoFileError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import write_bytes_atomic
 from robostream.tools.child_processes import run_jobs
-from robostream.tools.recode.encoding import RecodeSpec, VideoJob, encode_and_check
-from robostream.tools.recode.frames import VideoFrames
+from robostream.tools.recode_videos import RecodeSpec, VideoFrames, VideoJob, encode_and_check
 from robostream.tools.staging import (
     copy_cheaply,
     copy_durably,
@@ -31,25 +30,16 @@ from robostream.write import check_encoder, frame_rate, video_info
 
 @dataclass(frozen=True, slots=True)
 class RecodeReport:
-    """What was made.
-
-    Attributes:
-        video_files: Number of re-encoded videos.
-        frames: Their frames.
-        kept_files: How many of them an interrupted run had made already.
-        camera_bytes: Size of each camera's videos before and after.
-        same_files: Number of other files, by how they were copied.
-        psnr_db: The lowest PSNR of the first and last frame of each video, brightness only.
-    """
+    """What was made."""
 
     path: Path
     spec: RecodeSpec
-    video_files: int
-    frames: int
-    kept_files: int
-    camera_bytes: dict[str, tuple[int, int]]
-    same_files: dict[str, int]
-    psnr_db: float
+    video_files: int  # number of re-encoded videos
+    frames: int  # their frames
+    kept_files: int  # how many of them an interrupted run had made already
+    camera_bytes: dict[str, tuple[int, int]]  # size of each camera's videos before and after
+    same_files: dict[str, int]  # number of other files, by how they were copied
+    psnr_db: float  # the lowest PSNR of the first and last frame of each video, brightness only
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ from robostream.meta import (
 )
 from robostream.storage import FileOpener
 from robostream.tools.child_processes import run_jobs
-from robostream.tools.convert.files import make_file
-from robostream.tools.convert.sources import (
+from robostream.tools.convert_files import (
     SourceEpisode,
     inspect_episode,
     list_episodes,
+    make_file,
     place_episodes,
     plan_files,
     sound_blocks,
@@ -72,25 +72,17 @@ _REPLACED_FOLDERS = ("data/", "videos/", "images/", "meta/episodes/")
 
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
-    """What was made.
-
-    Attributes:
-        version: The version of the source.
-        source_files: Data and video files of the source.
-        files: Those of the copy.
-        kept_files: How many of them an interrupted run had made already.
-        copied_files: Other files, such as README.md, copied as they are.
-    """
+    """What was made."""
 
     path: Path
-    version: str
+    version: str  # the version of the source
     episodes: int
     frames: int
     cameras: int
-    source_files: int
-    files: int
-    kept_files: int
-    copied_files: int
+    source_files: int  # data and video files of the source
+    files: int  # those of the copy
+    kept_files: int  # how many of them an interrupted run had made already
+    copied_files: int  # other files, such as README.md, copied as they are
 
 
 def convert_dataset(

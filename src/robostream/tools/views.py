@@ -144,36 +144,22 @@ def save_result(path: Path, content: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeView:
-    """What is shown of one episode.
-
-    Attributes:
-        episode: The episode.
-        length: Its frames.
-        tasks: Its tasks.
-        frames: The frames of the thumbnails.
-        strips: Thumbnails by camera, or why they cannot be shown.
-        curves: Numeric columns by feature, as (frames, numbers); the most important first.
-    """
+    """What is shown of one episode."""
 
     episode: int
     length: int
     tasks: list[str]
-    frames: list[int]
-    strips: dict[str, list[Image.Image] | str]
-    curves: dict[str, npt.NDArray[Any]]
+    frames: list[int]  # the frames of the thumbnails
+    strips: dict[str, list[Image.Image] | str]  # thumbnails by camera, or why they cannot be shown
+    curves: dict[str, npt.NDArray[Any]]  # (frames, numbers) by feature, important ones first
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetView:
-    """What is shown of the dataset besides one episode.
+    """What is shown of the dataset besides one episode."""
 
-    Attributes:
-        camera: The camera of the overview; None without cameras.
-        overview: The middle frame of some episodes.
-    """
-
-    camera: str | None
-    overview: list[Cell]
+    camera: str | None  # the camera of the overview; None without cameras
+    overview: list[Cell]  # the middle frame of some episodes
 
 
 def view_episode(dataset: OpenedDataset, episode: int) -> EpisodeView:

@@ -16,9 +16,20 @@ from PIL import Image
 
 from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata, dimension_names, image_shape
 from robostream.storage import parse_repo_url
-from robostream.tools.inspection import charts, views
-from robostream.tools.inspection.views import DatasetView, EpisodeView
-from robostream.tools.page import page_html, read_style, section_html, table_html, tile_html
+from robostream.tools import views
+from robostream.tools.page import (
+    axis_html,
+    curves_html,
+    format_number,
+    histogram_html,
+    page_html,
+    range_html,
+    read_style,
+    section_html,
+    table_html,
+    tile_html,
+)
+from robostream.tools.views import DatasetView, EpisodeView
 
 _MOST_LINES = 32
 _MOST_TASKS = 40
@@ -34,7 +45,7 @@ def inspect_html(meta: LeRobotDatasetMetadata, view: EpisodeView, whole: Dataset
     episode = [_episode(meta, view), _overview(whole), _lengths(meta, view)]
     tables = [_tasks(meta), _statistics(meta), _viewer(meta, view.episode)]
     content = "\n".join(filter(None, [headline, _tiles(meta), *episode, *tables]))
-    style = read_style("robostream.tools.inspection", "inspect.css") + _lights(len(view.frames))
+    style = read_style("robostream.tools", "inspect.css") + _lights(len(view.frames))
     return page_html(title, content, style)
 
 
@@ -76,13 +87,13 @@ def _episode(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
     seconds = view.length / meta.fps
     parts = [f"<h3>{escape(key)}</h3>{_strip(meta, view, key)}" for key in view.strips]
     digits = 1 if seconds > 1 else 2
-    axis = charts.axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
+    axis = axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
     for key, values in view.curves.items():
         count = values.shape[1]
         names = dimension_names(meta.features[key], count)[:_MOST_LINES]
         more = f", the first {_MOST_LINES} of {count}" if count > _MOST_LINES else ""
         shown = values[:, :_MOST_LINES]
-        chart = charts.curves_html(shown, names, num_parts=len(view.frames), axis=axis)
+        chart = curves_html(shown, names, num_parts=len(view.frames), axis=axis)
         parts.append(f"<h3>{escape(key)}{more}</h3>{chart}")
     tasks = ", ".join(view.tasks).rstrip(". ") or "No task"
     lead = f"{tasks}. {_count(view.length, 'frame')}, {seconds:.{digits}f} s."
@@ -126,7 +137,7 @@ def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
             f"All {len(lengths):,} episodes have" if len(lengths) > 1 else "The only episode has"
         )
         return section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
-    chart = charts.histogram_html(lengths, unit="frames", marked=view.length)
+    chart = histogram_html(lengths, unit="frames", marked=view.length)
     lead = (
         f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode "
         f"{view.episode} is orange."
@@ -183,7 +194,7 @@ def _feature_table(meta: LeRobotDatasetMetadata, key: str) -> str:
     size = min((len(value) for value in entry.values()), default=0)
     rows = []
     for at, name in enumerate(dimension_names(meta.features[key], size)):
-        numbers = [charts.format_number(entry[stat][at]) for stat in names]
+        numbers = [format_number(entry[stat][at]) for stat in names]
         rows.append([escape(name), *numbers, _range(entry, at)])
     return table_html(("", *names, "range"), rows, names=("",))
 
@@ -194,7 +205,7 @@ def _range(entry: dict[str, npt.NDArray[Any]], at: int) -> str:
     low, high = float(entry["min"].min()), float(entry["max"].max())
     values = {name: float(value[at]) for name, value in entry.items()}
     is_finite = np.isfinite([low, high, values["mean"]]).all()
-    return charts.range_html(values, low, high) if is_finite else ""
+    return range_html(values, low, high) if is_finite else ""
 
 
 def _viewer(meta: LeRobotDatasetMetadata, episode: int) -> str:
