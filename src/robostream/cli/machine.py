@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream cache`: show, fill or clear the cache of remote bytes."""
+"""This machine: `robostream cache` and `env`."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from robostream import config
 from robostream.assemble import (
@@ -14,7 +19,7 @@ from robostream.assemble import (
     open_dataset,
 )
 from robostream.byte_sizes import format_bytes, parse_bytes
-from robostream.cli.arguments import add_dataset, add_json, add_option, print_result, terminal_table
+from robostream.cli import arguments as cli
 from robostream.progress import Progress
 from robostream.storage import (
     TRAFFIC,
@@ -26,7 +31,7 @@ from robostream.storage import (
     is_cache,
 )
 
-EXAMPLES = """\
+_CACHE_EXAMPLES = """\
   robostream cache info                         the cache of this machine
   robostream cache info --cache-dir /nvme/cache --json
   robostream cache warm lerobot/pusht           fetch a dataset before the first run needs it
@@ -39,20 +44,17 @@ _ACTIONS = {
 }
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `robostream cache`."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name, purpose in _ACTIONS.items():
-        action = actions.add_parser(name, help=purpose, description=f"{purpose.capitalize()}.")
+def _configure_cache(parser: argparse.ArgumentParser) -> None:
+    for name, action in cli.add_actions(parser, _ACTIONS).items():
         if name == "warm":
-            add_dataset(action)
+            cli.add_dataset(action)
             limit_help = (
                 "the most to keep, such as 200GB (ROBOSTREAM_CACHE_LIMIT, or half of the free disk)"
             )
-            add_option(action, "--cache-limit", _size, None, limit_help, metavar="SIZE")
+            cli.add_option(action, "--cache-limit", _size, None, limit_help, metavar="SIZE")
         home = config.cache_home()
-        add_option(action, "--cache-dir", Path, home, "the cache's folder", metavar="FOLDER")
-        add_json(action, "everything")
+        cli.add_option(action, "--cache-dir", Path, home, "the cache's folder", metavar="FOLDER")
+        cli.add_json(action, "everything")
 
 
 def _size(text: str) -> int:
@@ -63,7 +65,7 @@ def _size(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def run(args: argparse.Namespace) -> int:
+def _run_cache(args: argparse.Namespace) -> int:
     """Show, fill or clear a cache."""
     if args.action == "warm":
         return _warm(args)
@@ -71,15 +73,15 @@ def run(args: argparse.Namespace) -> int:
     if not is_cache(args.cache_dir):
         empty = CacheInfo(args.cache_dir, cache_limit(args.cache_dir, None), 0, (), 0)
         nothing = {"freed_bytes": 0} if args.action == "clear" else empty
-        print_result(args, nothing, f"{args.cache_dir}: no cache there")
+        cli.print_result(args, nothing, f"{args.cache_dir}: no cache there")
         return 0
     cache = Cache(args.cache_dir, cache_limit(args.cache_dir, None))
     if args.action == "clear":
         freed = cache.clear()
-        print_result(args, {"freed_bytes": freed}, f"{format_bytes(freed)} freed")
+        cli.print_result(args, {"freed_bytes": freed}, f"{format_bytes(freed)} freed")
     else:
         info = cache.info()
-        print_result(args, info, _as_text(info))
+        cli.print_result(args, info, _cache_text(info))
     return 0
 
 
@@ -88,7 +90,7 @@ def _warm(args: argparse.Namespace) -> int:
     location = DatasetLocation(args.dataset, revision=args.revision, cache=cache)
     dataset = open_dataset(location, SampleOptions())
     if not dataset.files.is_remote:
-        print_result(args, None, f"{dataset.files.url}: already on this disk")
+        cli.print_result(args, None, f"{dataset.files.url}: already on this disk")
         return 0
     opener = dataset.file_opener()
     files = dataset.selected_files(videos=True)
@@ -100,7 +102,7 @@ def _warm(args: argparse.Namespace) -> int:
     finally:
         # Also after an interrupt: fetched bytes stay in the cache.
         found = _warmed(opener, warming, fitting)
-        print_result(args, found, _warmed_text(found, dataset.files.url))
+        cli.print_result(args, found, _warmed_text(found, dataset.files.url))
     return 0
 
 
@@ -128,8 +130,8 @@ def _warmed_text(found: dict[str, int], url: str) -> str:
     return "\n".join(lines)
 
 
-def _as_text(info: CacheInfo) -> str:
-    summary = terminal_table(
+def _cache_text(info: CacheInfo) -> str:
+    summary = cli.terminal_table(
         ("what", "value"),
         [
             ("folder", str(info.folder)),
@@ -143,4 +145,69 @@ def _as_text(info: CacheInfo) -> str:
         (file.name, format_bytes(file.kept_bytes), format_bytes(file.size_bytes))
         for file in info.files
     ]
-    return f"{summary}\n\n{terminal_table(('file', 'kept', 'of'), rows)}" if rows else summary
+    return f"{summary}\n\n{cli.terminal_table(('file', 'kept', 'of'), rows)}" if rows else summary
+
+
+_ENV_EXAMPLES = """\
+  robostream env            paste what it prints into an issue report
+  robostream env --json
+"""
+# Extras and what they bring; see pyproject.toml.
+_OPTIONAL = ("accelerate", "botocore", "lerobot", "matplotlib", "torchdata")
+_SETTINGS = re.compile(
+    r"(ROBOSTREAM|HF|LEROBOT|AWS|SLURM|OMP|CUDA|NCCL)_\w+|RANK|WORLD_SIZE|LOCAL_RANK"
+)
+# The values of these variables may be printed: numbers, folders and switches.
+_HARMLESS = re.compile(
+    r"ROBOSTREAM_\w+|(HF|HF_HUB|HF_LEROBOT|LEROBOT)_(HOME|CACHE|OFFLINE)|OMP_\w+|CUDA_VISIBLE_DEVICES"
+    r"|SLURM_(NTASKS|NNODES|PROCID|STEP_NUM_TASKS|CPUS_PER_TASK)|RANK|WORLD_SIZE|LOCAL_RANK"
+)
+
+
+def _configure_env(parser: argparse.ArgumentParser) -> None:
+    cli.add_json(parser, "everything")
+
+
+def _run_env(args: argparse.Namespace) -> int:
+    """Print the machine, the software and the settings."""
+    found = describe_environment(os.environ)
+    lines = [f"{name:<20} {_flatten(value)}" for name, value in found.items()]
+    cli.print_result(args, found, "\n".join(lines))
+    return 0
+
+
+def describe_environment(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return what decides how robostream behaves here; holds no credentials."""
+    # Not for `robostream cache`: these import torch, and all tools.
+    from robostream.loader import share_of_cores, usable_memory
+    from robostream.tools import check_gpu, describe_software
+
+    gpu = check_gpu()
+    home = config.cache_home()
+    existing = next(path for path in (home, *home.parents) if path.exists())
+    return {
+        **describe_software(_OPTIONAL),
+        "cores": share_of_cores(1),
+        "memory": f"{format_bytes(usable_memory())} available",
+        "gpus": list(gpu.cards),
+        "nvidia driver": gpu.driver or "none",
+        "gpu decoding": gpu.obstacle or "no known obstacle",
+        "cache": f"{home}, {format_bytes(shutil.disk_usage(existing).free)} free",
+        "variables": {
+            name: value if _HARMLESS.fullmatch(name) else "set"
+            for name, value in sorted(variables.items())
+            if _SETTINGS.fullmatch(name)
+        },
+    }
+
+
+def _flatten(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = [f"{key}={entry}" for key, entry in value.items()]
+    return (", ".join(value) or "none") if isinstance(value, list) else str(value)
+
+
+SUBCOMMANDS = {
+    "cache": cli.Command(_CACHE_EXAMPLES, _configure_cache, _run_cache),
+    "env": cli.Command(_ENV_EXAMPLES, _configure_env, _run_env),
+}
