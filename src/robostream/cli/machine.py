@@ -11,25 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from robostream import config
-from robostream.assemble import (
-    DatasetLocation,
-    SampleOptions,
-    choose_cache,
-    open_dataset,
-)
+from robostream import assemble, config, storage
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.cli import arguments as cli
 from robostream.progress import Progress
-from robostream.storage import (
-    TRAFFIC,
-    Cache,
-    CacheInfo,
-    CacheWarmer,
-    FileOpener,
-    cache_limit,
-    is_cache,
-)
 
 _CACHE_EXAMPLES = """\
   robostream cache info                         the cache of this machine
@@ -69,13 +54,14 @@ def _run_cache(args: argparse.Namespace) -> int:
     """Show, fill or clear a cache."""
     if args.action == "warm":
         return _warm(args)
+    limit = storage.cache_limit(args.cache_dir, None)
     # Do not create a cache that does not exist.
-    if not is_cache(args.cache_dir):
-        empty = CacheInfo(args.cache_dir, cache_limit(args.cache_dir, None), 0, (), 0)
+    if not storage.is_cache(args.cache_dir):
+        empty = storage.CacheInfo(args.cache_dir, limit, 0, (), 0)
         nothing = {"freed_bytes": 0} if args.action == "clear" else empty
         cli.print_result(args, nothing, f"{args.cache_dir}: no cache there")
         return 0
-    cache = Cache(args.cache_dir, cache_limit(args.cache_dir, None))
+    cache = storage.Cache(args.cache_dir, limit)
     if args.action == "clear":
         freed = cache.clear()
         cli.print_result(args, {"freed_bytes": freed}, f"{format_bytes(freed)} freed")
@@ -86,15 +72,15 @@ def _run_cache(args: argparse.Namespace) -> int:
 
 
 def _warm(args: argparse.Namespace) -> int:
-    cache = choose_cache(args.cache_dir, args.cache_limit)
-    location = DatasetLocation(args.dataset, revision=args.revision, cache=cache)
-    dataset = open_dataset(location, SampleOptions())
+    cache = assemble.choose_cache(args.cache_dir, args.cache_limit)
+    location = assemble.DatasetLocation(args.dataset, revision=args.revision, cache=cache)
+    dataset = assemble.open_dataset(location, assemble.SampleOptions())
     if not dataset.files.is_remote:
         cli.print_result(args, None, f"{dataset.files.url}: already on this disk")
         return 0
     opener = dataset.file_opener()
     files = dataset.selected_files(videos=True)
-    warming = CacheWarmer(opener, files, requests=config.WARM_REQUESTS)
+    warming = storage.CacheWarmer(opener, files, requests=config.WARM_REQUESTS)
     fitting = sum(piece.stop - piece.start for piece in warming.pieces)
     try:
         with Progress("cache warm", fitting, "B") as progress:
@@ -106,8 +92,10 @@ def _warm(args: argparse.Namespace) -> int:
     return 0
 
 
-def _warmed(opener: FileOpener, warming: CacheWarmer, fitting: int) -> dict[str, int]:
-    counts = dict(zip(TRAFFIC, opener.traffic.take(), strict=True))
+def _warmed(
+    opener: storage.FileOpener, warming: storage.CacheWarmer, fitting: int
+) -> dict[str, int]:
+    counts = dict(zip(storage.TRAFFIC, opener.traffic.take(), strict=True))
     return {
         "files": len(warming.sizes),
         "size_bytes": sum(warming.sizes.values()),
@@ -130,7 +118,7 @@ def _warmed_text(found: dict[str, int], url: str) -> str:
     return "\n".join(lines)
 
 
-def _cache_text(info: CacheInfo) -> str:
+def _cache_text(info: storage.CacheInfo) -> str:
     summary = cli.terminal_table(
         ("what", "value"),
         [

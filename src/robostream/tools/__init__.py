@@ -92,9 +92,9 @@ from robostream.tools.shuffle_quality import (
     plot_qualities,
     uniform_distinct,
 )
+from robostream.tools.staging import save_result
 from robostream.tools.synth.recording import SynthReport, SynthSpec, make_dataset
 from robostream.tools.views import (
-    save_result,
     save_sheet,
     sheet_of,
     view_dataset,

@@ -129,16 +129,13 @@ def measure_dataset(meta: LeRobotDatasetMetadata) -> DatasetSizes:
 def row_bytes(meta: LeRobotDatasetMetadata) -> int:
     """Return the bytes of all numbers of one frame."""
     numbers = [entry for entry in meta.features.values() if entry["dtype"] not in _NOT_NUMBERS]
-    return sum(
-        int(np.dtype(entry["dtype"]).itemsize * np.prod(entry["shape"])) for entry in numbers
-    )
+    return sum(int(np.dtype(e["dtype"]).itemsize * np.prod(e["shape"])) for e in numbers)
 
 
 def list_video_cameras(meta: LeRobotDatasetMetadata, gop: int | None) -> list[CameraFrames]:
     """Return the cameras stored as MP4, as input to `estimate_rank`. Opens no video.
 
-    `gop` is the number of frames per key frame; None for the one in info.json, or, if info.json has
-    none, the recorder's default.
+    `gop` is the frames per key frame; None for that of info.json, else the recorder's default.
     """
     cameras = []
     for key in meta.video_keys:
@@ -187,11 +184,10 @@ def estimate_rank(
     """Return what one rank reads and keeps if an epoch takes `epoch_s`. Pure."""
     lanes = rank_lanes(cut, plan.lanes)
     open_mean, open_most = resident_episodes(plan, lanes)
-    share = len(lanes) / plan.lanes
     # Read again: the window around a lane's entry, unless it is so large that it never closes.
     lane_frames = plan.num_frames / plan.lanes
     again = max(0.0, min(plan.window, lane_frames - plan.window) / lane_frames)
-    read_share = share * (1 + again)
+    read_share = len(lanes) / plan.lanes * (1 + again)
     episodes = read_share * plan.num_episodes + len(lanes)
     reads = round(episodes * (1 + sizes.num_videos))
     opened = min(sizes.num_data_files + sizes.num_video_files, reads)

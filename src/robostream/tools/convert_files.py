@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from robostream import write
 from robostream.assemble import check_episode, check_times
 from robostream.decode import FrameIndex, build_index
 from robostream.errors import (
@@ -29,24 +30,11 @@ from robostream.errors import (
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
 from robostream.storage import LocalSource
 from robostream.tools.staging import new_file
-from robostream.write import (
-    EpisodeFile,
-    FilePlace,
-    FileTotals,
-    JoinJob,
-    StagedEpisode,
-    VideoPart,
-    digest,
-    frame_rate,
-    place_files,
-    plan_joins,
-    read_rows,
-    row_schema,
-)
 
 logger = logging.getLogger(__name__)
 
 Bytes = npt.NDArray[np.uint8]
+EpisodeFiles = Mapping[str | None, write.EpisodeFile]
 
 # What says which frames the rows of a file are.
 _NUMBERS = pa.schema(
@@ -98,9 +86,7 @@ def sound_blocks(feature: Mapping[str, Any]) -> list[str]:
     return [name for name in blocks if (feature.get(name) or {}).get("has_audio")]
 
 
-def inspect_episode(
-    episode: SourceEpisode, columns: Sequence[str], fps: float
-) -> dict[str | None, EpisodeFile]:
+def inspect_episode(episode: SourceEpisode, columns: Sequence[str], fps: float) -> EpisodeFiles:
     """Return what the files of an episode hold.
 
     Raises:
@@ -110,7 +96,7 @@ def inspect_episode(
     return {
         key: _inspect_rows(path, episode, columns, fps)
         if key is None
-        else _inspect_video(path, episode, frame_rate(fps))
+        else _inspect_video(path, episode, write.frame_rate(fps))
         for key, path in episode.files.items()
     }
 
@@ -123,7 +109,7 @@ def stored_schema(path: Path, columns: Sequence[str]) -> pa.Schema:
 
 def _inspect_rows(
     path: Path, episode: SourceEpisode, columns: Sequence[str], fps: float
-) -> EpisodeFile:
+) -> write.EpisodeFile:
     try:
         metadata = pq.read_metadata(path)
         schema = stored_schema(path, columns)
@@ -144,12 +130,12 @@ def _inspect_rows(
     # Rows half a frame off belong to another frame: in a joined video, even of another episode.
     where = f"{path}: episode {episode.number}"
     check_times(numbers["timestamp"], numbers["frame_index"], fps, 0.5 / fps, where)
-    return EpisodeFile(
-        path, path.stat().st_size, metadata.num_rows, 0, digest(str(schema).encode())
+    return write.EpisodeFile(
+        path, path.stat().st_size, metadata.num_rows, 0, write.digest(str(schema).encode())
     )
 
 
-def _inspect_video(path: Path, episode: SourceEpisode, rate: Fraction) -> EpisodeFile:
+def _inspect_video(path: Path, episode: SourceEpisode, rate: Fraction) -> write.EpisodeFile:
     try:
         index = build_index(LocalSource(path))
     except (MissingFileError, DamagedFileError) as error:
@@ -169,12 +155,12 @@ def _inspect_video(path: Path, episode: SourceEpisode, rate: Fraction) -> Episod
         )
     setup = index.configs[0]
     parameters = f"{setup.decoder} {setup.width}x{setup.height} {setup.extradata.hex()}"
-    return EpisodeFile(
+    return write.EpisodeFile(
         path,
         index.file_bytes,
         index.num_frames,
         reorder_frames=int(max(np.arange(len(stored)) - stored)),
-        parameters=digest(parameters.encode()),
+        parameters=write.digest(parameters.encode()),
     )
 
 
@@ -187,10 +173,8 @@ def is_regular(index: FrameIndex, rate: Fraction) -> bool:
 
 
 def place_episodes(
-    meta: LeRobotDatasetMetadata,
-    files: Sequence[Mapping[str | None, EpisodeFile]],
-    info: DatasetInfo,
-) -> list[StagedEpisode]:
+    meta: LeRobotDatasetMetadata, files: Sequence[EpisodeFiles], info: DatasetInfo
+) -> list[write.StagedEpisode]:
     """Return where the files of each episode go, by the size limits of `info`. Pure.
 
     An episode is never divided. A file that would exceed its limit, or whose parameters differ,
@@ -198,11 +182,11 @@ def place_episodes(
     """
     starts, lengths = meta.episodes["dataset_from_index"], meta.episodes["length"]
     tasks = meta.episodes["tasks"]
-    totals = {key: FileTotals(FilePlace(0, 0)) for key in files[0]}
+    totals = {key: write.FileTotals(write.FilePlace(0, 0)) for key in files[0]}
     placed = []
     for number, own in enumerate(files):
-        totals, places = place_files(totals, own, info)
-        episode = StagedEpisode(
+        totals, places = write.place_files(totals, own, info)
+        episode = write.StagedEpisode(
             saved_as=number,
             episode_index=number,
             start_frame=int(starts[number]),
@@ -218,22 +202,20 @@ def place_episodes(
 
 
 def plan_files(
-    episodes: Sequence[StagedEpisode],
-    files: Sequence[Mapping[str | None, EpisodeFile]],
-    info: DatasetInfo,
-) -> list[JoinJob]:
+    episodes: Sequence[write.StagedEpisode], files: Sequence[EpisodeFiles], info: DatasetInfo
+) -> list[write.JoinJob]:
     """Return the files of the copy, the largest first: no process ends alone with a large one."""
 
-    def part_of(episode: StagedEpisode, key: str | None) -> VideoPart:
+    def part_of(episode: write.StagedEpisode, key: str | None) -> write.VideoPart:
         file = files[episode.saved_as][key]
         start_frame = 0 if key is None else episode.videos[key].start_frame
-        return VideoPart(file.path, start_frame, file.num_frames, file.reorder_frames)
+        return write.VideoPart(file.path, start_frame, file.num_frames, file.reorder_frames)
 
-    return sorted(plan_joins(episodes, info, part_of), key=lambda job: -job.num_frames)
+    return sorted(write.plan_joins(episodes, info, part_of), key=lambda job: -job.num_frames)
 
 
 def make_file(
-    staging: Path, info: DatasetInfo, job: JoinJob, on_frames: Callable[[int], object]
+    staging: Path, info: DatasetInfo, job: write.JoinJob, on_frames: Callable[[int], object]
 ) -> bool:
     """Make the file of a job, and return whether an earlier run had made it.
 
@@ -244,8 +226,13 @@ def make_file(
         WriteError: The file differs from its parts, or cannot be written.
         DataFileError: The rows of a part are damaged.
     """
-    target = staging / job.path
-    is_kept = target.exists() and _is_current(job, info, target)
+    target, is_kept = staging / job.path, False
+    if target.exists():
+        try:
+            _compare(job, info, target)
+            is_kept = True
+        except (RobostreamError, pa.ArrowException, OSError) as error:
+            logger.warning("%s is made again, because the source has changed: %s", target, error)
     if not is_kept:
         with new_file(target) as part:
             _join(job, info, part)
@@ -254,17 +241,8 @@ def make_file(
     return is_kept
 
 
-def _is_current(job: JoinJob, info: DatasetInfo, target: Path) -> bool:
-    try:
-        _compare(job, info, target)
-    except (RobostreamError, pa.ArrowException, OSError) as error:
-        logger.warning("%s is made again, because the source has changed: %s", target, error)
-        return False
-    return True
-
-
-def _join(job: JoinJob, info: DatasetInfo, target: Path) -> None:
-    described = row_schema(info.features)
+def _join(job: write.JoinJob, info: DatasetInfo, target: Path) -> None:
+    described = write.row_schema(info.features)
     first, last = job.parts[0].path, job.parts[-1].path
     schema = None
     if job.camera is None:
@@ -277,49 +255,38 @@ def _join(job: JoinJob, info: DatasetInfo, target: Path) -> None:
         ) from error
 
 
-def _compare(job: JoinJob, info: DatasetInfo, target: Path) -> None:
+def _compare(job: write.JoinJob, info: DatasetInfo, target: Path) -> None:
     """Raise WriteError unless a file holds the parts of a job, and nothing else."""
-    if job.camera is None:
-        _compare_rows(job, info, target)
-    else:
+    if job.camera is not None:
         compare_videos(job.parts, target, job.rate)
-
-
-def _compare_rows(job: JoinJob, info: DatasetInfo, target: Path) -> None:
-    names = row_schema(info.features).names
+        return
+    names = write.row_schema(info.features).names
     with pq.ParquetFile(target, page_checksum_verification=True) as joined:
         if joined.num_row_groups != len(job.parts):
             raise _differ(target, f"{len(job.parts)} row groups")
         for number, part in enumerate(job.parts):
-            want, found = read_rows(part.path).select(names), joined.read_row_group(number)
-            _check_images(want, info, part.path)
+            want, found = write.read_rows(part.path).select(names), joined.read_row_group(number)
+            for key in info.image_keys:
+                if missing := pc.struct_field(want.column(key), "bytes").null_count:
+                    raise DataFileError(
+                        f"{part.path}: want the encoded image in each row of {key}, found "
+                        f"{missing} rows with at most its path. Write the images into the rows."
+                    )
             if not has_equal_bits(want, found):
                 raise _differ(target, f"the rows of {part.path} in row group {number}")
 
 
-def _check_images(rows: pa.Table, info: DatasetInfo, path: Path) -> None:
-    for key in info.image_keys:
-        missing = pc.struct_field(rows.column(key), "bytes").null_count
-        if missing:
-            raise DataFileError(
-                f"{path}: want the encoded image in each row of {key}, found {missing} rows with "
-                "at most its path. Write the images into the rows."
-            )
-
-
 def has_equal_bits(want: pa.Table, found: pa.Table) -> bool:
     """Return whether two tables have equal values; NaN equals NaN if its bits do."""
-    return want.equals(found) or bool(_as_bits(want).equals(_as_bits(found)))
 
-
-def _as_bits(table: pa.Table) -> pa.Table:
-    return pa.table(
-        [
+    def as_bits(table: pa.Table) -> pa.Table:
+        columns = [
             column.combine_chunks().view(_bits_type(column.type)) if column.num_chunks else column
             for column in table.columns
-        ],
-        table.column_names,
-    )
+        ]
+        return pa.table(columns, table.column_names)
+
+    return want.equals(found) or bool(as_bits(want).equals(as_bits(found)))
 
 
 def _bits_type(kind: pa.DataType) -> pa.DataType:
@@ -335,7 +302,7 @@ def _bits_type(kind: pa.DataType) -> pa.DataType:
     return _BITS.get(kind, kind)
 
 
-def compare_videos(parts: Sequence[VideoPart], target: Path, rate: Fraction) -> None:
+def compare_videos(parts: Sequence[write.VideoPart], target: Path, rate: Fraction) -> None:
     """Raise WriteError unless each packet of the parts is in the file, at its time.
 
     The parts were inspected: frame k of each is shown at k / rate.
@@ -350,21 +317,18 @@ def compare_videos(parts: Sequence[VideoPart], target: Path, rate: Fraction) -> 
         first, stop = part.start_frame, part.start_frame + part.num_frames
         if source.configs != joined.configs:
             raise _differ(target, f"the codec configuration of {part.path}")
-        own = joined.byte_offsets[first:stop], joined.sizes[first:stop]
-        theirs = source.byte_offsets, source.sizes
         order = [first + frame for frame in source.frames_of(0, part.num_frames)]
         if joined.frames_of(first, stop) != order:
             raise _differ(target, f"the frames of {part.path} in their order")
-        if not _equal_packets(made, own, np.memmap(part.path, np.uint8, "r"), theirs):
+        original = np.memmap(part.path, np.uint8, "r")
+        sizes, offsets = joined.sizes[first:stop], joined.byte_offsets[first:stop]
+        if not np.array_equal(sizes, source.sizes) or not all(
+            np.array_equal(made[at : at + size], original[was : was + size])
+            for at, was, size in zip(
+                offsets.tolist(), source.byte_offsets.tolist(), sizes.tolist(), strict=True
+            )
+        ):
             raise _differ(target, f"the packets of {part.path}")
-
-
-def _equal_packets(one: Bytes, own: tuple[Any, Any], other: Bytes, theirs: tuple[Any, Any]) -> bool:
-    """Return whether two files hold equal bytes at their (offsets, sizes)."""
-    if not np.array_equal(own[1], theirs[1]):
-        return False
-    places = zip(own[0].tolist(), theirs[0].tolist(), own[1].tolist(), strict=True)
-    return all(np.array_equal(one[a : a + size], other[b : b + size]) for a, b, size in places)
 
 
 def _differ(target: Path, want: str) -> WriteError:

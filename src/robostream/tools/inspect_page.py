@@ -16,19 +16,7 @@ from PIL import Image
 
 from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata, dimension_names, image_shape
 from robostream.storage import parse_repo_url
-from robostream.tools import views
-from robostream.tools.page import (
-    axis_html,
-    curves_html,
-    format_number,
-    histogram_html,
-    page_html,
-    range_html,
-    read_style,
-    section_html,
-    table_html,
-    tile_html,
-)
+from robostream.tools import page, views
 from robostream.tools.views import DatasetView, EpisodeView
 
 _MOST_LINES = 32
@@ -45,8 +33,8 @@ def inspect_html(meta: LeRobotDatasetMetadata, view: EpisodeView, whole: Dataset
     episode = [_episode(meta, view), _overview(whole), _lengths(meta, view)]
     tables = [_tasks(meta), _statistics(meta), _viewer(meta, view.episode)]
     content = "\n".join(filter(None, [headline, _tiles(meta), *episode, *tables]))
-    style = read_style("robostream.tools", "inspect.css") + _lights(len(view.frames))
-    return page_html(title, content, style)
+    style = page.read_style("robostream.tools", "inspect.css") + _lights(len(view.frames))
+    return page.page_html(title, content, style)
 
 
 def _lights(num_parts: int) -> str:
@@ -73,13 +61,13 @@ def _tiles(meta: LeRobotDatasetMetadata) -> str:
     seconds = meta.total_frames / meta.fps
     unit, size = next(pair for pair in _UNITS if seconds >= 2 * pair[1] or pair[1] == 1)
     an_episode = f"{seconds / meta.total_episodes:.1f} s an episode"
-    tiles = [
-        tile_html("episodes", f"{meta.total_episodes:,}", "", _count(meta.total_tasks, "task")),
-        tile_html("frames", f"{meta.total_frames:,}", "", f"at {meta.fps} per second"),
-        tile_html("duration", f"{seconds / size:.1f}", unit, an_episode),
-        tile_html("cameras", str(len(meta.camera_keys)), "", meta.info.codebase_version),
-    ]
-    return f'<div class="tiles">{"".join(tiles)}</div>'
+    tiles = (
+        ("episodes", f"{meta.total_episodes:,}", "", _count(meta.total_tasks, "task")),
+        ("frames", f"{meta.total_frames:,}", "", f"at {meta.fps} per second"),
+        ("duration", f"{seconds / size:.1f}", unit, an_episode),
+        ("cameras", str(len(meta.camera_keys)), "", meta.info.codebase_version),
+    )
+    return f'<div class="tiles">{"".join(page.tile_html(*tile) for tile in tiles)}</div>'
 
 
 def _episode(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
@@ -87,20 +75,20 @@ def _episode(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
     seconds = view.length / meta.fps
     parts = [f"<h3>{escape(key)}</h3>{_strip(meta, view, key)}" for key in view.strips]
     digits = 1 if seconds > 1 else 2
-    axis = axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
+    axis = page.axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
     for key, values in view.curves.items():
         count = values.shape[1]
         names = dimension_names(meta.features[key], count)[:_MOST_LINES]
         more = f", the first {_MOST_LINES} of {count}" if count > _MOST_LINES else ""
         shown = values[:, :_MOST_LINES]
-        chart = curves_html(shown, names, num_parts=len(view.frames), axis=axis)
+        chart = page.curves_html(shown, names, num_parts=len(view.frames), axis=axis)
         parts.append(f"<h3>{escape(key)}{more}</h3>{chart}")
     tasks = ", ".join(view.tasks).rstrip(". ") or "No task"
     lead = f"{tasks}. {_count(view.length, 'frame')}, {seconds:.{digits}f} s."
     if view.strips:
         lead += " Images and curves share one axis of time: an image is the middle of the stretch"
         lead += " below it."
-    return section_html(f"Episode {view.episode}", lead, "".join(parts))
+    return page.section_html(f"Episode {view.episode}", lead, "".join(parts))
 
 
 def _strip(meta: LeRobotDatasetMetadata, view: EpisodeView, key: str) -> str:
@@ -127,7 +115,7 @@ def _overview(whole: DatasetView) -> str:
     figures = "".join(_figure(cell.image, cell.label, cell.label) for cell in whole.overview)
     shown = _count(len(whole.overview), "episode")
     lead = f"The middle frame of {shown}, evenly spaced: {whole.camera}."
-    return section_html("Across the dataset", lead, f'<div class="sheet">{figures}</div>')
+    return page.section_html("Across the dataset", lead, f'<div class="sheet">{figures}</div>')
 
 
 def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
@@ -136,13 +124,13 @@ def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
         which = (
             f"All {len(lengths):,} episodes have" if len(lengths) > 1 else "The only episode has"
         )
-        return section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
-    chart = histogram_html(lengths, unit="frames", marked=view.length)
+        return page.section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
+    chart = page.histogram_html(lengths, unit="frames", marked=view.length)
     lead = (
         f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode "
         f"{view.episode} is orange."
     )
-    return section_html("Lengths", lead, chart)
+    return page.section_html("Lengths", lead, chart)
 
 
 def _tasks(meta: LeRobotDatasetMetadata) -> str:
@@ -161,8 +149,8 @@ def _tasks(meta: LeRobotDatasetMetadata) -> str:
     hidden = len(order) - len(rows)
     more = f" {hidden:,} more are not shown." if hidden else ""
     lead = f"Episodes with each of {_count(len(order), 'task')}.{more}"
-    table = table_html(("task", "episodes", ""), rows, names=("task", ""))
-    return section_html("Tasks", lead, table)
+    table = page.table_html(("task", "episodes", ""), rows, names=("task", ""))
+    return page.section_html("Tasks", lead, table)
 
 
 def _statistics(meta: LeRobotDatasetMetadata) -> str:
@@ -170,7 +158,7 @@ def _statistics(meta: LeRobotDatasetMetadata) -> str:
     own = (key for key in meta.features if key in stats and key not in DEFAULT_FEATURES)
     if not (shown := sorted(own, key=views.importance)):
         lead = "The dataset records none. robostream stats computes them from the rows."
-        return section_html("Statistics", lead, "")
+        return page.section_html("Statistics", lead, "")
     parts = [
         f"<details{' open' if number < _OPEN_STATS else ''}><summary>{escape(key)}</summary>"
         f"{_feature_table(meta, key)}</details>"
@@ -180,7 +168,7 @@ def _statistics(meta: LeRobotDatasetMetadata) -> str:
         "As recorded in meta/stats.json. The line is min to max, the box q10 to q90, the mark the "
         "mean, on one scale for a feature. robostream stats computes exact ones."
     )
-    return section_html("Statistics", lead, "".join(parts))
+    return page.section_html("Statistics", lead, "".join(parts))
 
 
 def _feature_table(meta: LeRobotDatasetMetadata, key: str) -> str:
@@ -194,9 +182,9 @@ def _feature_table(meta: LeRobotDatasetMetadata, key: str) -> str:
     size = min((len(value) for value in entry.values()), default=0)
     rows = []
     for at, name in enumerate(dimension_names(meta.features[key], size)):
-        numbers = [format_number(entry[stat][at]) for stat in names]
+        numbers = [page.format_number(entry[stat][at]) for stat in names]
         rows.append([escape(name), *numbers, _range(entry, at)])
-    return table_html(("", *names, "range"), rows, names=("",))
+    return page.table_html(("", *names, "range"), rows, names=("",))
 
 
 def _range(entry: dict[str, npt.NDArray[Any]], at: int) -> str:
@@ -205,7 +193,7 @@ def _range(entry: dict[str, npt.NDArray[Any]], at: int) -> str:
     low, high = float(entry["min"].min()), float(entry["max"].max())
     values = {name: float(value[at]) for name, value in entry.items()}
     is_finite = np.isfinite([low, high, values["mean"]]).all()
-    return range_html(values, low, high) if is_finite else ""
+    return page.range_html(values, low, high) if is_finite else ""
 
 
 def _viewer(meta: LeRobotDatasetMetadata, episode: int) -> str:
@@ -214,7 +202,7 @@ def _viewer(meta: LeRobotDatasetMetadata, episode: int) -> str:
         return ""
     lead = "LeRobot plays all frames of an episode (pip install 'lerobot[dataset_viz]'):"
     text = f"<pre><code>{escape(shlex.join(command))}</code></pre>"
-    return section_html("In LeRobot's own viewer", lead, text)
+    return page.section_html("In LeRobot's own viewer", lead, text)
 
 
 def viewer_command(meta: LeRobotDatasetMetadata, episode: int) -> Sequence[str] | None:

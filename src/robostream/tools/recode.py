@@ -131,7 +131,9 @@ def _inspect_videos(
     sizes: dict[tuple[int, int], str] = {}
     videos = []
     for camera in cameras:
-        for file in _video_files(meta, camera):
+        columns = [meta.episodes[f"videos/{camera}/{name}_index"] for name in ("chunk", "file")]
+        for place in np.unique(np.stack(columns, axis=1), axis=0).tolist():
+            file = meta.info.video_file(camera, *place)
             index = VideoFrames(root / file).index
             if np.any(np.diff(index.pts.astype(np.int64)) <= 0):
                 raise VideoFileError(
@@ -144,13 +146,6 @@ def _inspect_videos(
     for (width, height), file in sizes.items():
         _check_size(spec, width, height, file)
     return videos
-
-
-def _video_files(meta: LeRobotDatasetMetadata, camera: str) -> list[str]:
-    """Return a camera's files, as the episode table names them, in order."""
-    columns = [meta.episodes[f"videos/{camera}/{name}_index"] for name in ("chunk", "file")]
-    indices = np.unique(np.stack(columns, axis=1), axis=0)
-    return [meta.info.video_file(camera, chunk, file) for chunk, file in indices.tolist()]
 
 
 def _check_size(spec: RecodeSpec, width: int, height: int, file: str) -> None:

@@ -17,16 +17,7 @@ from av.container import OutputContainer
 from av.video.frame import PictureType
 from av.video.reformatter import VideoReformatter
 
-from robostream import config
-from robostream.decode import (
-    FrameIndex,
-    PyavBackend,
-    VideoFile,
-    VideoSource,
-    build_index,
-    one_thread,
-    plan_runs,
-)
+from robostream import config, decode
 from robostream.errors import VideoFileError, WriteError
 from robostream.storage import LocalSource
 from robostream.tools.staging import new_file
@@ -49,21 +40,24 @@ class VideoFrames:
     """The frames of one local video file. For one thread."""
 
     def __init__(self, path: Path) -> None:
-        source = VideoSource(LocalSource(path))
+        source = decode.VideoSource(LocalSource(path))
         self.path = path
-        self.index: FrameIndex = build_index(source)
-        self._file = VideoFile(source.name, source, self.index)
-        self._backend = PyavBackend(read=lambda frame, _: frame)
+        self.index: decode.FrameIndex = decode.build_index(source)
+        self._file = decode.VideoFile(source.name, source, self.index)
+        self._backend = decode.PyavBackend(read=lambda frame, _: frame)
 
     def every(self) -> Iterator[av.VideoFrame]:
         """Yield all frames in presentation order. Raises VideoFileError if one is missing."""
-        for first, stop in _chunks(self.index):
-            yield from self.some(range(first, stop))
+        first, stop = 0, self.index.num_frames
+        for start in [*self.index.start_frames.tolist(), stop]:  # where decoding may begin
+            if start - first >= _CHUNK_FRAMES or start == stop > first:
+                yield from self.some(range(first, start))
+                first = start
 
     def some(self, numbers: range) -> Iterator[av.VideoFrame]:
         """Yield the frames of these numbers, in order. Raises VideoFileError if one is missing."""
         wanted = iter(numbers)
-        for run in plan_runs(self.index, np.array(numbers)):
+        for run in decode.plan_runs(self.index, np.array(numbers)):
             for _, number, frame in self._backend.decode([(self._file, run)]):
                 if frame is None or number not in numbers:
                     continue
@@ -98,7 +92,7 @@ class To420:
             matrix, range_tag = frame.colorspace, _FULL_RANGE if is_full else _LIMITED_RANGE
             tags = {"src_colorspace": matrix, "dst_colorspace": matrix}
             tags |= {"src_color_range": range_tag, "dst_color_range": range_tag}
-        made = self._reformatter.reformat(frame, format="yuv420p", **tags, **one_thread())
+        made = self._reformatter.reformat(frame, format="yuv420p", **tags, **decode.one_thread())
         made.colorspace, made.color_range = matrix, range_tag
         return made
 
@@ -110,34 +104,19 @@ def gamut_tags(frame: av.VideoFrame) -> tuple[int, int]:
     return primaries, transfer
 
 
-def _chunks(index: FrameIndex) -> Iterator[tuple[int, int]]:
-    """Yield ranges of frames [first, stop) that begin where decoding may begin. Pure."""
-    first = 0
-    for start in [*index.start_frames.tolist(), index.num_frames]:
-        if start - first >= _CHUNK_FRAMES or start == index.num_frames > first:
-            yield first, start
-            first = start
-
-
 def check_copy(original: Path, copy: Path) -> float:
     """Return the lower PSNR, in dB, of the first and last frame (brightness only).
 
-    Raises:
-        WriteError: The copy has other frames, times, sizes or colour tags, or does not decode.
+    Raises WriteError if the copy has other frames, times, sizes or colour tags.
     """
     was, made = VideoFrames(original), VideoFrames(copy)
     want, found = was.index, made.index
-    has_same_times = want.time_base == found.time_base and np.array_equal(
-        want.pts.astype(np.int64), found.pts.astype(np.int64)
-    )
-    if not has_same_times:
+    times, found_times = (index.pts.astype(np.int64) for index in (want, found))
+    if want.time_base != found.time_base or not np.array_equal(times, found_times):
         (first_s, last_s), (found_first_s, found_last_s) = want.ends_s(), found.ends_s()
-        raise _differ(
-            made,
-            f"{want.num_frames} frames from {first_s:.6f} s to {last_s:.6f} s, at the times of "
-            f"{was.path}",
-            f"{found.num_frames} from {found_first_s:.6f} s to {found_last_s:.6f} s",
-        )
+        wanted = f"{want.num_frames} frames from {first_s:.6f} s to {last_s:.6f} s, at the times of"
+        other = f"{found.num_frames} from {found_first_s:.6f} s to {found_last_s:.6f} s"
+        raise _differ(made, f"{wanted} {was.path}", other)
     return min(_compare(was, made, number) for number in {0, want.num_frames - 1})
 
 
@@ -209,20 +188,12 @@ class VideoJob:
 
 
 def encode_video(job: VideoJob, on_frame: Callable[[], None]) -> None:
-    """Encode one file; it appears under its name when it is complete.
-
-    Raises:
-        VideoFileError: The source is damaged.
-        WriteError: The encoder or the disk fails.
-    """
+    """Encode one file; it appears under its name when it is complete."""
     frames = VideoFrames(job.source)
     clock = frames.index.time_base.denominator
     # The track and its edit list use the clock of the source, so all times stay exact.
-    options = {
-        "movflags": "faststart",
-        "video_track_timescale": str(clock),
-        "movie_timescale": str(clock),
-    }
+    scales = dict.fromkeys(("video_track_timescale", "movie_timescale"), str(clock))
+    options = {"movflags": "faststart", **scales}
     with (
         new_file(job.target) as part,
         av.open(str(part), "w", format="mp4", options=options) as output,
@@ -239,26 +210,21 @@ def _encode(
     durations = np.append(np.diff(times), times[-1] - times[-2] if len(times) > 1 else tick_count)
     images = map(To420(), frames.every())
     first = next(images)
-    stream = _add_stream(output, first, job)
+    stream = add_stream(output, job.options, job.rate, (first.width, first.height))
+    context = stream.codec_context
+    context.colorspace, context.color_range = first.colorspace, first.color_range
+    context.color_primaries, context.color_trc = gamut_tags(first)
     packets = _packets(stream, chain([first], images), job.rate, on_frame)
     number = -1
     for number, packet in enumerate(packets):
         if packet.pts != number or number >= len(times):
-            raise WriteError(_disorder(job, f"frame {packet.pts} as number {number}"))
+            raise _disorder(job, f"frame {packet.pts} as number {number}")
         packet.time_base = index.time_base
         packet.pts = packet.dts = int(times[number])
         packet.duration = int(durations[number])
         output.mux(packet)
     if number + 1 != len(times):
-        raise WriteError(_disorder(job, f"{number + 1} frames"))
-
-
-def _add_stream(output: OutputContainer, first: av.VideoFrame, job: VideoJob) -> av.VideoStream:
-    stream = add_stream(output, job.options, job.rate, (first.width, first.height))
-    context = stream.codec_context
-    context.colorspace, context.color_range = first.colorspace, first.color_range
-    context.color_primaries, context.color_trc = gamut_tags(first)
-    return stream
+        raise _disorder(job, f"{number + 1} frames")
 
 
 def _packets(
@@ -282,8 +248,8 @@ def _packets(
     yield from encode_frame(stream, None)
 
 
-def _disorder(job: VideoJob, found: str) -> str:
-    return (
+def _disorder(job: VideoJob, found: str) -> WriteError:
+    return WriteError(
         f"{job.source}: want all {job.num_frames} frames of the file from the encoder "
         f"{job.options.codec}, in order; it gave {found}. Choose another codec."
     )

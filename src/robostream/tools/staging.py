@@ -20,7 +20,7 @@ from typing import Any
 import av
 
 from robostream.errors import RobostreamError, WriteError
-from robostream.storage import parse_repo_url, redact, sync_to_disk
+from robostream.storage import parse_repo_url, redact, sync_to_disk, write_bytes_atomic
 from robostream.write import describe_free_space, move_durably
 
 # Linux: let a new file share the blocks of another until one of them is written to (Btrfs, XFS).
@@ -166,6 +166,16 @@ def new_file(target: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+def save_result(path: Path, content: bytes, *, what: str = "") -> None:
+    """Write a file, whole or not at all; an error says `what` cannot be written."""
+    try:
+        write_bytes_atomic(path, content)
+    except OSError as error:
+        raise WriteError(
+            f"cannot write {what}{path}: {error.strerror}. Choose another file, or free space."
+        ) from error
 
 
 def copy_cheaply(source: Path, target: Path, *, link: bool) -> str:

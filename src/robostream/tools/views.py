@@ -17,9 +17,10 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from robostream.assemble import CameraReader, OpenedDataset, RowReader
-from robostream.errors import DatasetError, SelectionError, StorageError, WriteError
+from robostream.errors import DatasetError, SelectionError, StorageError
 from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, NO_STATS_DTYPES, LeRobotDatasetMetadata
-from robostream.storage import parse_repo_url, write_bytes_atomic
+from robostream.storage import parse_repo_url
+from robostream.tools.staging import save_result
 
 logger = logging.getLogger(__name__)
 
@@ -130,16 +131,6 @@ def save_sheet(path: Path, sheet: Image.Image) -> None:
     out = BytesIO()
     sheet.save(out, "PNG")
     save_result(path, out.getvalue())
-
-
-def save_result(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
-    try:
-        write_bytes_atomic(path, content)
-    except OSError as error:
-        raise WriteError(
-            f"cannot write {path}: {error.strerror}. Choose another file, or free space."
-        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from robostream.tools.synth import objects
 from robostream.tools.synth.geometry import (
     CAMERA_NAMES,
     MOUNTS,
@@ -26,14 +27,7 @@ from robostream.tools.synth.geometry import (
     forward,
     wrist_camera,
 )
-from robostream.tools.synth.objects import (
-    LIVERIES,
-    Layer,
-    Livery,
-    draw_arm,
-    draw_object,
-    draw_stand,
-)
+from robostream.tools.synth.objects import Layer, Livery
 from robostream.tools.synth.script import EpisodeScript, RandomStream, generator_of
 
 TEXELS = 1024
@@ -249,7 +243,7 @@ def open_view(script: EpisodeScript, camera_name: str, *, width: int, height: in
     """Return the view a named camera has of an episode. Pure."""
     episode = script.seed, script.episode
     exposure = generator_of(RandomStream.EXPOSURE, *episode).uniform(0.92, 1.04)
-    livery = LIVERIES[script.seed % len(LIVERIES)]
+    livery = objects.LIVERIES[script.seed % len(objects.LIVERIES)]
     mount, still = MOUNTS[camera_name], None
     if mount is not None:
         # Fixed cameras are moved slightly at random before each episode.
@@ -295,16 +289,18 @@ def render_depth(view: View, frame: int) -> Plane:
 
 def _draw(view: View, camera: Camera, frame: int) -> list[Layer]:
     """Return the layers of one frame in painting order."""
-    arm = draw_arm(camera, view.poses.at(frame), view.livery)
-    moved = draw_object(camera, view.script.tracks[0], frame)
+    arm = objects.draw_arm(camera, view.poses.at(frame), view.livery)
+    moved = objects.draw_object(camera, view.script.tracks[0], frame)
     resting = view.still.layers if view.still else _draw_resting(view.script, view.livery, camera)
     return sorted([*arm, *moved, *resting], key=lambda layer: -layer.far_m)
 
 
 def _draw_resting(script: EpisodeScript, livery: Livery, camera: Camera) -> list[Layer]:
     """Return the layers of everything on the table that never moves, in painting order."""
-    objects = (layer for track in script.tracks[1:] for layer in draw_object(camera, track, 0))
-    return sorted([*draw_stand(camera, livery), *objects], key=lambda layer: -layer.far_m)
+    resting = [*objects.draw_stand(camera, livery)]
+    for track in script.tracks[1:]:
+        resting += objects.draw_object(camera, track, 0)
+    return sorted(resting, key=lambda layer: -layer.far_m)
 
 
 def _paint(image: Plane, layer: Layer) -> None:
