@@ -33,9 +33,8 @@ def _configure_cache(parser: argparse.ArgumentParser) -> None:
     for name, action in cli.add_actions(parser, _ACTIONS).items():
         if name == "warm":
             cli.add_dataset(action)
-            limit_help = (
-                "the most to keep, such as 200GB (ROBOSTREAM_CACHE_LIMIT, or half of the free disk)"
-            )
+            default = "(ROBOSTREAM_CACHE_LIMIT, or half of the free disk)"
+            limit_help = f"the most to keep, such as 200GB {default}"
             cli.add_option(action, "--cache-limit", _size, None, limit_help, metavar="SIZE")
         home = config.cache_home()
         cli.add_option(action, "--cache-dir", Path, home, "the cache's folder", metavar="FOLDER")
@@ -87,23 +86,17 @@ def _warm(args: argparse.Namespace) -> int:
             warming.run(progress.update)
     finally:
         # Also after an interrupt: fetched bytes stay in the cache.
-        found = _warmed(opener, warming, fitting)
+        counts = dict(zip(storage.TRAFFIC, opener.traffic.take(), strict=True))
+        found = {
+            "files": len(warming.sizes),
+            "size_bytes": sum(warming.sizes.values()),
+            "fitting_bytes": fitting,
+            "fetched_bytes": int(counts["bytes_fetched"]),
+            "requests": int(counts["requests"]),
+            "kept_bytes": warming.kept_bytes(),
+        }
         cli.print_result(args, found, _warmed_text(found, dataset.files.url))
     return 0
-
-
-def _warmed(
-    opener: storage.FileOpener, warming: storage.CacheWarmer, fitting: int
-) -> dict[str, int]:
-    counts = dict(zip(storage.TRAFFIC, opener.traffic.take(), strict=True))
-    return {
-        "files": len(warming.sizes),
-        "size_bytes": sum(warming.sizes.values()),
-        "fitting_bytes": fitting,
-        "fetched_bytes": int(counts["bytes_fetched"]),
-        "requests": int(counts["requests"]),
-        "kept_bytes": warming.kept_bytes(),
-    }
 
 
 def _warmed_text(found: dict[str, int], url: str) -> str:

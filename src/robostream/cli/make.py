@@ -9,6 +9,7 @@ import logging
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from robostream import config, tools
 from robostream.bench import consume, limit_time, run_rounds
@@ -60,22 +61,16 @@ def _configure_synth(parser: argparse.ArgumentParser) -> None:
     add("--crf", float, default.crf, "quality, lower is better")
     preset_help = "speed against size (12 for libsvtav1, else the codec's default)"
     add("--preset", str, None, preset_help)
-    for kind, flag, size_mb in (
-        ("Parquet", "--data-file-mb", default.data_file_mb),
-        ("video", "--video-file-mb", default.video_file_mb),
-    ):
-        file_help = f"start a new {kind} file beyond this; may be a fraction"
-        add(flag, _megabytes, size_mb, file_help, metavar="MB")
+    file_help = "start a new {} file beyond this; may be a fraction".format
+    mb: dict[str, Any] = {"type": _megabytes, "metavar": "MB"}
+    add("--data-file-mb", default=default.data_file_mb, help=file_help("Parquet"), **mb)
+    add("--video-file-mb", default=default.video_file_mb, help=file_help("video"), **mb)
 
 
 def _run_synth(args: argparse.Namespace) -> int:
     """Make the dataset and print a report."""
-    values = vars(args) | {
-        "min_frames": args.frames[0],
-        "max_frames": args.frames[1],
-        "width": args.size[0],
-        "height": args.size[1],
-    }
+    values = vars(args) | dict(zip(("min_frames", "max_frames"), args.frames, strict=True))
+    values |= dict(zip(("width", "height"), args.size, strict=True))
     names = [field.name for field in dataclasses.fields(tools.SynthSpec)]
     try:
         spec = tools.SynthSpec(**{name: values[name] for name in names})
@@ -119,9 +114,8 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _synth_text(report: tools.SynthReport) -> str:
-    rates = "".join(
-        f"\n  {key}: {rate:.0f} kbit/s" for key, rate in report.camera_kbit_per_s.items()
-    )
+    pairs = report.camera_kbit_per_s.items()
+    rates = "".join(f"\n  {key}: {rate:.0f} kbit/s" for key, rate in pairs)
     return (
         f"{report.path}: {report.episodes} episodes, {report.frames} frames, "
         f"{report.tasks} tasks\n"
@@ -148,10 +142,8 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("copy", metavar="DEST", help="the folder to make; it must not exist")
     jobs_help = "processes that join files, one each"
     add("--jobs", default=share_of_cores(1), help=jobs_help, metavar="N")
-    for kind, size in (
-        ("data", config.DATA_FILES_SIZE_IN_MB),
-        ("video", config.VIDEO_FILES_SIZE_IN_MB),
-    ):
+    sizes = {"data": config.DATA_FILES_SIZE_IN_MB, "video": config.VIDEO_FILES_SIZE_IN_MB}
+    for kind, size in sizes.items():
         flag, text = f"--{kind}-files-size-in-mb", f"size at which a {kind} file is full"
         add(flag, default=size, help=text, metavar="MB")
     cli.add_flag(parser, "--no-speed", "do not measure the streaming speed before and after")

@@ -62,9 +62,8 @@ def _run_order(args: argparse.Namespace) -> int:
         return 1 if comparison.fork else 0
     meta, plan, cut = open_plan(args)
     epochs = range(plan.epoch, plan.epoch + args.epochs)
-    receipts = chain.from_iterable(
-        step_receipts(plan.replace(epoch=epoch), cut, 0) for epoch in epochs
-    )
+    by_epoch = (step_receipts(plan.replace(epoch=epoch), cut, 0) for epoch in epochs)
+    receipts = chain.from_iterable(by_epoch)
     state = capture_state(plan, 0, fingerprint=meta.fingerprint)
     if args.log:
         steps = args.epochs * steps_left(cut, plan.num_frames, 0)

@@ -74,18 +74,12 @@ def convert_dataset(
     data_files_size_in_mb: float = config.DATA_FILES_SIZE_IN_MB,
     video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB,
 ) -> ConvertReport:
-    """Make a v3.0 copy of a local v2.0 or v2.1 dataset.
+    """Make a v3.0 copy of a local v2.0 or v2.1 dataset in `copy`, a folder that must not exist.
 
     Rows and video packets are copied, and compared with the source. Nothing is decoded. The copy
     appears when it is complete. An interrupted run resumes: files that are complete, and still
-    equal to the source, stay.
-
-    Args:
-        root: The dataset's folder.
-        copy: The folder to make; it must not exist.
-        jobs: Processes that join files; one does it in this process.
-        data_files_size_in_mb: The size at which a new Parquet file begins.
-        video_files_size_in_mb: The size at which a new MP4 file begins.
+    equal to the source, stay. One of `jobs` processes alone is this one. A file that reaches its
+    size in MB is full.
 
     Raises:
         DatasetError: The dataset, or one of its files, cannot be read.

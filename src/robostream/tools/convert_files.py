@@ -87,11 +87,10 @@ def sound_blocks(feature: Mapping[str, Any]) -> list[str]:
 
 
 def inspect_episode(episode: SourceEpisode, columns: Sequence[str], fps: float) -> EpisodeFiles:
-    """Return what the files of an episode hold.
+    """Return what the files of an episode hold, or raise.
 
-    Raises:
-        DataFileError: The rows are not those of the episode.
-        VideoFileError: A video cannot be joined with others without moving its frames in time.
+    DataFileError: the rows are not those of the episode. VideoFileError: a video cannot be joined
+    with others without moving its frames in time.
     """
     return {
         key: _inspect_rows(path, episode, columns, fps)
@@ -220,11 +219,7 @@ def make_file(
     """Make the file of a job, and return whether an earlier run had made it.
 
     It has its name once it was compared. A file of an earlier run is compared again: its source
-    may have changed.
-
-    Raises:
-        WriteError: The file differs from its parts, or cannot be written.
-        DataFileError: The rows of a part are damaged.
+    may have changed. Raises WriteError, or DataFileError if the rows of a part are damaged.
     """
     target, is_kept = staging / job.path, False
     if target.exists():
@@ -303,10 +298,7 @@ def _bits_type(kind: pa.DataType) -> pa.DataType:
 
 
 def compare_videos(parts: Sequence[write.VideoPart], target: Path, rate: Fraction) -> None:
-    """Raise WriteError unless each packet of the parts is in the file, at its time.
-
-    The parts were inspected: frame k of each is shown at k / rate.
-    """
+    """Raise WriteError unless each packet of the inspected parts is in the file, at its time."""
     joined = build_index(LocalSource(target))
     num_frames = sum(part.num_frames for part in parts)
     if joined.num_frames != num_frames or not is_regular(joined, rate):

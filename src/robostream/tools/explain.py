@@ -123,14 +123,14 @@ def explain_batch(
     epoch: int | None = None,
     counted_from: int = 0,
 ) -> BatchExplanation:
-    """Return what made a global batch.
+    """Return what made a global batch of a run.
 
     Args:
         dataset: The dataset, with the selection of the run.
         state: Any state of the run.
         cut: The world size and the batch size of the run; its rank does not matter.
         step: The step, counted from the position `counted_from`.
-        epoch: The epoch; None for that of the state.
+        epoch: None for that of the state.
         counted_from: 0, or where the run resumed with this world size and batch size.
     """
     plan = _plan_of(dataset, state).replace(epoch=state.epoch if epoch is None else epoch)

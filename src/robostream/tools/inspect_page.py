@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import base64
 import shlex
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from robostream.tools import page, views
 from robostream.tools.views import DatasetView, EpisodeView
 
 _MOST_LINES = 32
+_QUALITY = 82
 _MOST_TASKS = 40
 _OPEN_STATS = 2
 _UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
@@ -105,7 +108,10 @@ def _strip(meta: LeRobotDatasetMetadata, view: EpisodeView, key: str) -> str:
 
 def _figure(image: Image.Image, alt: str, caption: str, kind: str = "") -> str:
     opening = f'<figure class="{kind}">' if kind else "<figure>"
-    shown = f'<img alt="{escape(alt)}" src="{views.jpeg_url(image)}">'
+    jpeg = BytesIO()
+    image.save(jpeg, "JPEG", quality=_QUALITY)
+    url = f"data:image/jpeg;base64,{base64.b64encode(jpeg.getvalue()).decode()}"
+    shown = f'<img alt="{escape(alt)}" src="{url}">'
     return f"{opening}{shown}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
@@ -206,10 +212,7 @@ def _viewer(meta: LeRobotDatasetMetadata, episode: int) -> str:
 
 
 def viewer_command(meta: LeRobotDatasetMetadata, episode: int) -> Sequence[str] | None:
-    """Return the command of LeRobot's viewer; None for a dataset that LeRobot cannot open.
-
-    It opens local datasets of v3.0 and those on the Hub.
-    """
+    """Return the command of LeRobot's viewer; None for what it cannot open: v2.x, and URLs."""
     if meta.info.is_v2:
         return None
     options = ["--episode-index", str(episode)]

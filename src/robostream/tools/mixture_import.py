@@ -61,8 +61,7 @@ def convert_weights(
 ) -> list[float]:
     """Return each dataset's share of samples. Pure.
 
-    With `times_frames`, weights of the list multiply sizes. Else the datasets of an entry share its
-    weight in proportion to their sizes.
+    With `times_frames`, weights multiply sizes. Else an entry's datasets share its weight by size.
     """
     totals: dict[int, int] = {}
     for one, count in zip(listed, frames, strict=True):

@@ -82,9 +82,8 @@ def compare_order_logs(first: Path, second: Path) -> Comparison:
 def logged_digest(path: Path, state: PlanState, epoch: int, start: int, stop: int) -> int | None:
     """Return the digest of what a run delivered from one position to another, by its log.
 
-    None if no logged step ends at each of the two positions. Steps may have another size: receipts
-    are sums, so the digest is the difference of two. Raises StateError if the log is of another
-    order.
+    None if no logged step ends at each of the two positions. Receipts are sums, so the digest is
+    the difference of two, of whatever steps. Raises StateError if the log is of another order.
     """
     lines = _read(path)
     head, values = next(lines, {}), state.to_dict()

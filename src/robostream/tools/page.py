@@ -70,13 +70,10 @@ def table_html(
 
 
 def curves_html(values: Numbers, names: Sequence[str], *, num_parts: int, axis: str = "") -> str:
-    """Return lines over time with an axis and a legend below.
+    """Return lines over time with a legend below; an only line may have no name.
 
-    Args:
-        values: (frames, lines).
-        names: The name of each line; an only line may have none.
-        num_parts: Into how many equal parts of time the chart is ruled.
-        axis: The axis, from `axis_html`.
+    `values` are (frames, lines), `num_parts` the equal parts of time into which the chart is ruled,
+    `axis` is from `axis_html`.
     """
     finite = values[np.isfinite(values)].astype(np.float64)
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)

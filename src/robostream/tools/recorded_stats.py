@@ -49,10 +49,7 @@ def compare_stats(computed: Stats, recorded: Mapping[str, Any]) -> list[StatsDif
 
 
 def find_stats_file(dest: Path) -> Path:
-    """Return the file that statistics are written to, or raise WriteError.
-
-    `dest` is that file, if its name ends in .json, or the folder of a dataset.
-    """
+    """Return a .json file, or that of a dataset's folder, to write statistics to; or raise."""
     if dest.suffix == ".json":
         return dest
     if not (dest / config.INFO_PATH).is_file():

@@ -34,7 +34,7 @@ def uniform_distinct(lengths: _Ints, batch_size: int) -> float:
 
 
 def simulated_distinct(plan: EpochPlan, batch_size: int, *, step: int = 1) -> float:
-    """Return the mean number of distinct episodes in batches of the order itself. Pure.
+    """Return the mean number of distinct episodes in batches of the order. Pure.
 
     With `step` as the world size, these are the batches of one rank.
     """
@@ -62,10 +62,7 @@ def expected_distinct(plan: EpochPlan, batch_size: int, *, window: int) -> float
 
 
 def smallest_pool(plan: EpochPlan, batch_size: int, *, diversity: float) -> int:
-    """Return the smallest pool whose batches reach a share of the uniform diversity. Pure.
-
-    At most the number of episodes, with which every lane is shuffled uniformly.
-    """
+    """Return the smallest pool, of all episodes at most, that reaches a share of `uniform`."""
     lengths = np.diff(plan.line.starts)
     wanted = diversity * uniform_distinct(lengths, batch_size)
 
@@ -85,8 +82,7 @@ def smallest_pool(plan: EpochPlan, batch_size: int, *, diversity: float) -> int:
 def resident_episodes(plan: EpochPlan, lanes: range) -> tuple[float, int]:
     """Return the mean and the maximum number of open episodes in these lanes. Pure.
 
-    An episode is open from its first to its last delivered frame, that is, while it overlaps the
-    window of its lane.
+    An episode is open from its first to its last frame, while it overlaps the window of its lane.
     """
     wanted = np.isin(plan.lane_spans()[0], lanes)
     counts = []

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections.abc import Sequence
 from contextlib import closing
@@ -30,7 +29,6 @@ Pixels = npt.NDArray[Any]
 NUM_FRAMES = 9
 _EPISODES = 12
 _WIDTH = 224
-_QUALITY = 82
 # Distances from near to far, as red, green and blue.
 _NEAR_TO_FAR = np.array([(255, 236, 130), (240, 128, 60), (160, 40, 110), (50, 20, 90), (8, 8, 24)])
 _GAP, _MARGIN, _TEXT = 6, 16, 14
@@ -48,10 +46,7 @@ class Cell(NamedTuple):
 
 
 def spread_frames(length: int, count: int) -> list[int]:
-    """Return the frames in the middle of `count` equal parts of an episode, fewer if short. Pure.
-
-    If an episode has fewer frames than parts, each frame is one part.
-    """
+    """Return the frames in the middle of `count` equal parts of an episode, or all. Pure."""
     parts = min(count, length)
     return [(2 * part + 1) * length // (2 * parts) for part in range(parts)]
 
@@ -76,13 +71,6 @@ def _colour_depth(images: Sequence[Pixels]) -> list[Pixels]:
         np.stack([np.interp(image[0], stops, colour) for colour in _NEAR_TO_FAR.T]).astype(np.uint8)
         for image in images
     ]
-
-
-def jpeg_url(image: Image.Image) -> str:
-    """Return an image as a data URL for a page."""
-    out = BytesIO()
-    image.save(out, "JPEG", quality=_QUALITY)
-    return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
 def beside(images: Sequence[Image.Image]) -> Image.Image:

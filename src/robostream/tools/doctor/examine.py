@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,29 +19,18 @@ from robostream.meta import LeRobotDatasetMetadata, is_being_recorded, noting_co
 from robostream.progress import track
 from robostream.storage import CancellingPool, FileOpener, as_location, list_refs, parse_repo_url
 from robostream.tools.doctor import files, frames, rows, tables
+from robostream.tools.doctor import findings as checks
 from robostream.tools.doctor.content import explain_content
 from robostream.tools.doctor.files import ListedFile
-from robostream.tools.doctor.findings import (
-    Answers,
-    Check,
-    Finding,
-    Item,
-    Verdict,
-    ask,
-    collect,
-    describe_findings,
-    fill,
-    finding_json,
-)
 
-Read = Callable[[Any], Iterable[Item]]
+Read = Callable[[Any], Iterable[checks.Item]]
 
 # In the order in which their modules define them.
 CHECKS = tuple(
     one
     for module in (tables, files, rows, frames)
     for one in vars(module).values()
-    if isinstance(one, Check)
+    if isinstance(one, checks.Check)
 )
 # Of a remote dataset with more files, so many are read unless all are asked for.
 SAMPLED_FILES = 500
@@ -69,13 +58,13 @@ class Examination:
     url: str
     meta: LeRobotDatasetMetadata | None  # None if it cannot be read
     read: Mapping[str, int]  # how many things of each kind were read
-    findings: tuple[Finding, ...]
+    findings: tuple[checks.Finding, ...]
     seconds: float
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> checks.Verdict:
         """The worst verdict."""
-        return max((finding.verdict for finding in self.findings), default=Verdict.OK)
+        return max((finding.verdict for finding in self.findings), default=checks.Verdict.OK)
 
 
 def examine_dataset(location: DatasetLocation, options: DoctorOptions) -> Examination:
@@ -93,19 +82,19 @@ def examine_dataset(location: DatasetLocation, options: DoctorOptions) -> Examin
     if options.frames:
         reader.read_frames()
     levels = {"default", *(["rows"] * options.reads_rows), *(["frames"] * bool(options.frames))}
-    findings = collect([one for one in CHECKS if one.item.level in levels], reader.answers)
+    findings = checks.collect([one for one in CHECKS if one.item.level in levels], reader.answers)
     seconds = time.perf_counter() - began
     return Examination(dataset.files.url, dataset.meta, reader.read, tuple(findings), seconds)
 
 
-def open_or_judge(location: DatasetLocation) -> OpenedDataset | tuple[Finding, ...]:
+def open_or_judge(location: DatasetLocation) -> OpenedDataset | tuple[checks.Finding, ...]:
     """Return the opened dataset, or the answers of the checks if it cannot be opened."""
     try:
         return open_dataset(location, SampleOptions())
     except (DatasetError, MissingExtraError, OSError) as failure:
         asked = [one for one in CHECKS if one.item is tables.Opening]
         opening = tables.Opening(failure=_explain_opening(location, failure))
-        return tuple(collect(asked, ask(asked, opening)))
+        return tuple(checks.collect(asked, checks.ask(asked, opening)))
 
 
 class _Reader:
@@ -116,7 +105,7 @@ class _Reader:
         self._files = files.DatasetFiles(dataset)
         self._listed = list(files.list_files(dataset.meta))
         self._readable: list[ListedFile] = []
-        self.answers: Answers = []
+        self.answers: checks.Answers = []
         self.read: dict[str, int] = {}
 
     def read_tables(self, contradictions: Sequence[Exception]) -> None:
@@ -125,8 +114,7 @@ class _Reader:
         self._ask(tables.Opening(version=meta.info.codebase_version, refs=refs))
         strays = list_strays(self._files.opener, self._listed)
         recording = is_being_recorded(meta.root)
-        stats, chunk = meta.stats or {}, self._options.chunk
-        self._ask(tables.Tables(meta, contradictions, strays, recording, chunk, stats))
+        self._ask(tables.Tables(meta, contradictions, strays, recording, self._options.chunk))
 
     def read_files(self) -> None:
         chosen, unit = self._listed, "files"
@@ -135,7 +123,7 @@ class _Reader:
         if len(chosen) < len(self._listed):
             unit = f"of {len(self._listed):,} files (--all reads them all)"
 
-        def read(listed: ListedFile) -> list[Item]:
+        def read(listed: ListedFile) -> list[checks.Item]:
             return [files.read_file(self._files.opener, listed)]
 
         self._readable = self._run(
@@ -149,24 +137,23 @@ class _Reader:
         self._ask(rows.AllRows(self._dataset.meta, summaries, self._options.selections))
 
     def read_frames(self) -> None:
-        def read(clip: tuple[str, int]) -> list[Item]:
-            return [frames.read_clip(self._files, *clip)]
-
-        clips = self._run("frames", "clips", list(self._choose_clips()), read, lambda clip: clip)
-        self._ask(frames.AllClips(self._dataset.meta, clips))
-
-    def _choose_clips(self) -> Iterator[tuple[str, int]]:
-        """Yield (camera, episode) of an even share of each camera's clips that can be read."""
-        meta = self._dataset.meta
+        """Read an even share of each camera's clips that can be read."""
+        meta, chosen = self._dataset.meta, []
         for camera in meta.camera_keys:
             key = camera if camera in meta.video_keys else ""
             held = [listed.episodes for listed in self._readable if listed.camera == key]
             episodes = [int(episode) for some in held for episode in some]
             count = -int(-len(episodes) * self._options.frames // 1)
-            yield from ((camera, episodes[k * len(episodes) // count]) for k in range(count))
+            chosen += [(camera, episodes[k * len(episodes) // count]) for k in range(count)]
 
-    def _ask(self, item: Item) -> None:
-        self.answers += ask(CHECKS, item)
+        def read(clip: tuple[str, int]) -> list[checks.Item]:
+            return [frames.read_clip(self._files, *clip)]
+
+        clips = self._run("frames", "clips", chosen, read, lambda clip: clip)
+        self._ask(frames.AllClips(meta, clips))
+
+    def _ask(self, item: checks.Item) -> None:
+        self.answers += checks.ask(CHECKS, item)
 
     def _run(
         self, label: str, unit: str, jobs: Sequence[Any], read: Read, keep: Callable[[Any], Any]
@@ -174,8 +161,8 @@ class _Reader:
         """Read items in parallel, ask the checks about them, and return what is kept of them."""
         threads = _REMOTE_THREADS if self._dataset.files.is_remote else self._options.threads
 
-        def examine(job: Any) -> list[tuple[Answers, Any]]:
-            return [(ask(CHECKS, item), keep(item)) for item in read(job)]
+        def examine(job: Any) -> list[tuple[checks.Answers, Any]]:
+            return [(checks.ask(CHECKS, item), keep(item)) for item in read(job)]
 
         with CancellingPool(threads) as pool:
             done = track(pool.map(examine, jobs), f"doctor: {label}", len(jobs), unit)
@@ -221,7 +208,7 @@ def examination_json(examined: Examination) -> dict[str, Any]:
         "verdict": examined.verdict.name.lower(),
         "seconds": examined.seconds,
         "read": dict(examined.read),
-        "findings": [finding_json(finding) for finding in examined.findings],
+        "findings": [checks.finding_json(finding) for finding in examined.findings],
     }
 
 
@@ -238,6 +225,6 @@ def examination_text(examined: Examination, *, markdown: bool, width: int) -> st
         )
     counts = sorted(Counter(f.verdict for f in examined.findings).items(), reverse=True)
     named = [f"{n} {v.name.lower()}{'s' if n > 1 and v else ''}" for v, n in counts]
-    described = describe_findings(examined.findings, examined.url, markdown, width)
+    described = checks.describe_findings(examined.findings, examined.url, markdown, width)
     last = f"{len(examined.findings)} checks: {', '.join(named)}."
-    return "\n\n".join([fill(headline, width), *described, last])
+    return "\n\n".join([checks.fill(headline, width), *described, last])

@@ -175,7 +175,15 @@ def describe_findings(
 def _describe(finding: Finding, url: str, markdown: bool, width: int) -> str:
     verdict, name = finding.verdict.name.lower(), finding.check.id
     shown, more = finding.remarks[:_MOST_REMARKS], len(finding.remarks) - _MOST_REMARKS
-    lines = [("", _describe_remark(remark).replace(f"{url}/", "")) for remark in shown]
+    lines = []
+    for remark in shown:
+        text = remark.what
+        if remark.files and remark.files[0] not in text:
+            text += f" In {shorten(remark.files)}."
+        if remark.episodes:
+            word = "Episodes" if len(remark.episodes) > 1 else "Episode"
+            text += f" {word} {describe_episodes(remark.episodes)}."
+        lines.append(("", text.replace(f"{url}/", "")))
     lines += [("", f"{more} more such findings; --json lists them.")] if more > 0 else []
     cure = finding.remarks[0].cure or finding.check.cure
     lines += [("why: ", f"{finding.check.why}."), ("cure: ", cure)]
@@ -184,11 +192,3 @@ def _describe(finding: Finding, url: str, markdown: bool, width: int) -> str:
     indented = partial(fill, width=width, subsequent_indent=" " * 9)
     filled = (indented(text, initial_indent=f"  {label:7}") for label, text in lines)
     return "\n".join([f"{verdict:8} {name}", *filled])
-
-
-def _describe_remark(remark: Remark) -> str:
-    text = remark.what
-    if remark.files and remark.files[0] not in text:
-        text += f" In {shorten(remark.files)}."
-    word = "Episodes" if len(remark.episodes) > 1 else "Episode"
-    return f"{text} {word} {describe_episodes(remark.episodes)}." if remark.episodes else text

@@ -70,14 +70,8 @@ def repair_dataset(
 ) -> RepairReport:
     """Write a repaired copy of a local v3.0 dataset to a new folder, and examine it.
 
-    Args:
-        root: The dataset's folder.
-        dest: The new folder.
-        options: The level at which the copy must be sound.
-        before: What the doctor says of the dataset.
-
-    Raises:
-        WriteError: A folder is unsuitable, or nothing can be repaired.
+    It must be sound at the level of the options. `before` is what the doctor says of the dataset.
+    Raises WriteError if a folder is unsuitable, or if nothing can be repaired.
     """
     source, dest = check_folders(root, dest)
     if before.meta is None or before.meta.info.is_v2:
@@ -144,10 +138,7 @@ def _trim_parquet(content: bytes) -> bytes | None:
 
 
 def _cut_video(path: Path, stops: Int64s, fps: float) -> bool:
-    """Keep a video's whole frames up to the last possible stop; return whether there is one.
-
-    Nothing is encoded.
-    """
+    """Keep whole frames up to the last possible stop, as encoded; return whether there is one."""
     shown: list[int] = []
     rate, target = frame_rate(fps), path.with_suffix(".part")
     with suppress(av.FFmpegError, WriteError, IndexError):

@@ -83,15 +83,10 @@ def forward(joints: npt.ArrayLike) -> ArmPose:
 
 
 def inverse(tip: Floats, *, pitch: Floats, roll: Floats, grip: Floats) -> Floats:
-    """Return the joints, of shape (..., 6), that bring the tip to a point. Pure.
+    """Return the joints, of shape (..., 6), that bring the tip to points of shape (..., 3). Pure.
 
-    For a point out of reach, the arm is stretched towards it.
-
-    Args:
-        tip: Points of shape (..., 3).
-        pitch: The elevation of the approach direction; -pi/2 points the hand straight down.
-        roll: The wrist roll to pass on.
-        grip: The gripper opening, 0 to 1, to pass on.
+    For a point out of reach, the arm is stretched towards it. `pitch` is the elevation of the
+    approach direction; -pi/2 points the hand straight down. Roll and grip are passed on.
     """
     pan = np.arctan2(tip[..., 1], tip[..., 0])
     out = np.hypot(tip[..., 0], tip[..., 1]) - HAND_M * np.cos(pitch)

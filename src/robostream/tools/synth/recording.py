@@ -133,11 +133,8 @@ def make_dataset(dest: Path, spec: SynthSpec, *, jobs: int = 1) -> SynthReport:
     """Make the dataset of a spec in the folder `dest`, which must be new or empty.
 
     The dataset appears there when it is complete; after a failure, `dest` is unchanged. The bytes
-    do not depend on `jobs`, the number of processes.
-
-    Raises:
-        WriteError: The folder is not empty, or writing fails.
-        ValueError: The encoder does not support the spec's options.
+    do not depend on `jobs`, the number of processes. Raises WriteError if the folder is not empty
+    or writing fails, ValueError if the encoder does not support the options.
     """
     _check_free(dest)
     try:
@@ -282,10 +279,7 @@ def _size_bytes(folder: Path) -> int:
 def _record_episodes(
     record: Callable[..., RecordedEpisode], spec: SynthSpec, processes: int
 ) -> Generator[RecordedEpisode]:
-    """Yield all episodes in order; those that repeat others as copies. Closing ends the processes.
-
-    At most two episodes per process are made ahead.
-    """
+    """Yield all episodes in order, repeated ones as copies. Closing ends the processes."""
     originals = min(spec.episodes, spec.distinct or spec.episodes)
     processes = min(processes, originals)
     made = (
