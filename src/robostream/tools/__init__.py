@@ -94,9 +94,4 @@ from robostream.tools.shuffle_quality import (
 )
 from robostream.tools.staging import save_result
 from robostream.tools.synth.recording import SynthReport, SynthSpec, make_dataset
-from robostream.tools.views import (
-    save_sheet,
-    sheet_of,
-    view_dataset,
-    view_episode,
-)
+from robostream.tools.views import save_sheet, sheet_of, view_dataset, view_episode

@@ -18,12 +18,7 @@ import pyarrow as pa
 
 from robostream import arguments, config, write
 from robostream.errors import MissingFileError, SelectionError
-from robostream.meta import (
-    DatasetInfo,
-    LeRobotDatasetMetadata,
-    location_of,
-    read_episode_stats,
-)
+from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, location_of, read_episode_stats
 from robostream.storage import FileOpener
 from robostream.tools import convert_files
 from robostream.tools.child_processes import run_jobs

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,10 @@ def pool_order(lengths: _Ints, pool_size: int, *, seed: int) -> _Ints:
     """Return the order of a pool that admits whole episodes and yields frames evenly. Pure."""
     starts = np.cumsum(lengths) - lengths
     episode_of = np.repeat(np.arange(lengths.size), lengths)
-    waiting = iter(_in_turn(lengths.size))
+    # Episodes are stored in consecutive files, which are read in turn.
+    files = np.array_split(np.arange(lengths.size), _FILES)
+    in_turn = chain.from_iterable(zip_longest(*(file.tolist() for file in files)))
+    waiting = (episode for episode in in_turn if episode is not None)
     left = lengths.copy()
     pool: list[int] = []
     order = np.empty(episode_of.size, dtype=np.int64)
@@ -233,13 +237,6 @@ def buffer_order(lengths: _Ints, pool_size: int, *, seed: int) -> _Ints:
             buffer[chosen] = buffer[-1]
             buffer.pop()
     return order
-
-
-def _in_turn(num_episodes: int) -> list[int]:
-    # Episodes are stored in consecutive files, which are read in turn.
-    files = np.array_split(np.arange(num_episodes), _FILES)
-    longest = max(file.size for file in files)
-    return [int(file[i]) for i in range(longest) for file in files if i < file.size]
 
 
 def plot_qualities(qualities: Sequence[ShuffleQuality], batch_size: int, path: Path) -> None:

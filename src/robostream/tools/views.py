@@ -52,25 +52,20 @@ def spread_frames(length: int, count: int) -> list[int]:
 
 
 def draw_thumbnails(images: Sequence[Pixels], *, width: int) -> list[Image.Image]:
-    """Return small RGB images of a camera's images, depth in one range of colours for all."""
+    """Return small RGB images; distances in one range of colours for all, where light is near."""
     if images and (images[0].dtype != np.uint8 or len(images[0]) == 1):
-        images = _colour_depth(images)
+        low, high = np.percentile(np.concatenate([image.ravel() for image in images]), (1, 99))
+        stops = np.linspace(low, max(high, low + 1e-6), len(_NEAR_TO_FAR))
+        images = [
+            np.stack([np.interp(image[0], stops, of) for of in _NEAR_TO_FAR.T]).astype(np.uint8)
+            for image in images
+        ]
     drawn = []
     for image in images:
         full = Image.fromarray(np.ascontiguousarray(np.moveaxis(image[:3], 0, -1)))
         height = max(1, round(full.height * width / full.width))
         drawn.append(full.resize((width, height), Image.Resampling.BOX))
     return drawn
-
-
-def _colour_depth(images: Sequence[Pixels]) -> list[Pixels]:
-    """Return distances as colours: light is near. Pure."""
-    low, high = np.percentile(np.concatenate([image.ravel() for image in images]), (1, 99))
-    stops = np.linspace(low, max(high, low + 1e-6), len(_NEAR_TO_FAR))
-    return [
-        np.stack([np.interp(image[0], stops, colour) for colour in _NEAR_TO_FAR.T]).astype(np.uint8)
-        for image in images
-    ]
 
 
 def beside(images: Sequence[Image.Image]) -> Image.Image:

@@ -136,7 +136,12 @@ def make_dataset(dest: Path, spec: SynthSpec, *, jobs: int = 1) -> SynthReport:
     do not depend on `jobs`, the number of processes. Raises WriteError if the folder is not empty
     or writing fails, ValueError if the encoder does not support the options.
     """
-    _check_free(dest)
+    if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
+        what = "a folder that is not empty" if dest.is_dir() else "a file"
+        raise WriteError(
+            f"want a new or empty folder for the dataset, found {what}: {dest}. "
+            "Choose another destination or remove it."
+        )
     try:
         dest.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as staging:
@@ -237,18 +242,6 @@ def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
         writer.finalize()
     finally:
         writer.close_unfinished()  # a partial dataset is of no use
-
-
-def _check_free(dest: Path) -> None:
-    """Raise WriteError if the folder is there and not empty."""
-    if dest.is_dir() and not any(dest.iterdir()):
-        return
-    if dest.exists():
-        what = "a folder that is not empty" if dest.is_dir() else "a file"
-        raise WriteError(
-            f"want a new or empty folder for the dataset, found {what}: {dest}. "
-            "Choose another destination or remove it."
-        )
 
 
 def _report(root: Path, spec: SynthSpec) -> SynthReport:

@@ -155,7 +155,11 @@ _GRASPED, _LET_GO = 3, 7
 def write_script(seed: int, episode: int, *, num_frames: int, task: Task) -> EpisodeScript:
     """Return the script of one episode. Pure: the randomness comes from (seed, episode) alone."""
     rng = generator_of(RandomStream.SCRIPT, seed, episode)
-    props = (task.moved, task.dish, *_bystanders(rng, task))
+    colours = [colour for colour in COLOURS if colour != task.moved.colour]
+    others = [Prop(kind, colour) for kind in MOVED_KINDS for colour in colours]
+    # One or two bystanders, which never move and differ in colour from the moved object.
+    chosen = rng.choice(len(others), size=rng.integers(1, 3), replace=False)
+    props = (task.moved, task.dish, *(others[i] for i in chosen))
     spots = _scatter(rng, props)
     turn = rng.uniform(-0.6, 0.6)
     arrivals, poses = _plan_path(rng, task, spots, turn)
@@ -172,17 +176,6 @@ def write_script(seed: int, episode: int, *, num_frames: int, task: Task) -> Epi
         for prop, spot in zip(props[1:], spots[1:], strict=True)
     ]
     return EpisodeScript(seed, episode, task, joints, (carried, *resting), frames[_LET_GO])
-
-
-def _bystanders(rng: np.random.Generator, task: Task) -> list[Prop]:
-    """Return one or two objects that never move and differ in colour from the moved one."""
-    others = [
-        Prop(kind, colour)
-        for kind in MOVED_KINDS
-        for colour in COLOURS
-        if colour != task.moved.colour
-    ]
-    return [others[i] for i in rng.choice(len(others), size=rng.integers(1, 3), replace=False)]
 
 
 def _scatter(rng: np.random.Generator, props: tuple[Prop, ...]) -> list[Floats]:

@@ -99,22 +99,17 @@ def _table_top(rng: np.random.Generator) -> Plane:
     image = np.empty((3, TEXELS, TEXELS), np.float32)
     image[:] = flat(FLOOR_RGB) * 0.85
     on_table = within(x, TABLE_X_M) & within(y, TABLE_Y_M)
-    np.copyto(image, flat(rng.choice(_WOODS)) * _grain(rng, x), where=on_table)
+    wood, plank = flat(rng.choice(_WOODS)), np.floor(x / PLANK_M).astype(int)  # along y
+    tones = rng.uniform(0.9, 1.08, np.ptp(plank) + 1).astype(np.float32)
+    fibres = 0.04 * _smooth_noise(rng, 256, 6) + 0.05 * _smooth_noise(rng, 40, 5)
+    gap = np.where(np.abs(x - PLANK_M * np.rint(x / PLANK_M)) < GAP_M, 0.6, 1.0)
+    np.copyto(image, wood * ((tones[plank - plank.min()] + fibres) * gap), where=on_table)
     checks = (np.floor(x / CHECK_M) + np.floor(y / CHECK_M)) % 2
     weave = 0.92 + 0.10 * checks + 0.025 * _smooth_noise(rng, 200, 200)
     on_cloth = within(x, CLOTH_X_M) & within(y, CLOTH_Y_M)
     np.copyto(image, flat(rng.choice(_CLOTHS)) * weave, where=on_cloth)
     image *= 1.06 - 0.5 * ((x - 0.25) ** 2 + y**2)  # the lamp hangs over the middle
     return np.clip(image, 12, 243)
-
-
-def _grain(rng: np.random.Generator, x: Plane) -> Plane:
-    """Return the brightness of planks that run along y."""
-    plank = np.floor(x / PLANK_M).astype(int)
-    tones = rng.uniform(0.9, 1.08, np.ptp(plank) + 1).astype(np.float32)
-    fibres = 0.04 * _smooth_noise(rng, 256, 6) + 0.05 * _smooth_noise(rng, 40, 5)
-    gap = np.abs(x - PLANK_M * np.rint(x / PLANK_M)) < GAP_M
-    return np.asarray((tones[plank - plank.min()] + fibres) * np.where(gap, 0.6, 1.0))
 
 
 def _smooth_noise(rng: np.random.Generator, rows: int, columns: int) -> Plane:
