@@ -82,10 +82,8 @@ def _info_text(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
         (key, entry["dtype"], "x".join(map(str, entry["shape"])), _format_names(entry["names"]))
         for key, entry in meta.features.items()
     ]
-    parts = [
-        cli.terminal_table(("what", "value"), list(_summary(meta))),
-        cli.terminal_table(("feature", "dtype", "shape", "names"), features),
-    ]
+    parts = [cli.terminal_table(("what", "value"), list(_summary(meta)))]
+    parts.append(cli.terminal_table(("feature", "dtype", "shape", "names"), features))
     if meta.camera_keys:
         rows = [(key, *_camera_cells(meta.features[key])) for key in meta.camera_keys]
         parts.append(cli.terminal_table(_CAMERA_HEADER, rows))

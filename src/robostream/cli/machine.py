@@ -100,9 +100,8 @@ def _warm(args: argparse.Namespace) -> int:
 
 
 def _warmed_text(found: dict[str, int], url: str) -> str:
-    size, kept, fetched = (
-        format_bytes(found[name]) for name in ("size_bytes", "kept_bytes", "fetched_bytes")
-    )
+    names = ("size_bytes", "kept_bytes", "fetched_bytes")
+    size, kept, fetched = (format_bytes(found[name]) for name in names)
     lines = [f"{url}: {kept} of {size} in {found['files']:,} files are in the cache"]
     lines += [f"{fetched} were fetched now, with {found['requests']:,} requests"]
     if found["fitting_bytes"] < found["size_bytes"]:
@@ -112,20 +111,15 @@ def _warmed_text(found: dict[str, int], url: str) -> str:
 
 
 def _cache_text(info: storage.CacheInfo) -> str:
-    summary = cli.terminal_table(
-        ("what", "value"),
-        [
-            ("folder", str(info.folder)),
-            ("in use", format_bytes(info.used_bytes)),
-            ("limit if none is given", format_bytes(info.limit_bytes)),
-            ("remote files", f"{len(info.files):,}"),
-            ("files of decoded rows", f"{info.whole_files:,}"),
-        ],
-    )
-    rows = [
-        (file.name, format_bytes(file.kept_bytes), format_bytes(file.size_bytes))
-        for file in info.files
+    totals = [
+        ("folder", str(info.folder)),
+        ("in use", format_bytes(info.used_bytes)),
+        ("limit if none is given", format_bytes(info.limit_bytes)),
+        ("remote files", f"{len(info.files):,}"),
+        ("files of decoded rows", f"{info.whole_files:,}"),
     ]
+    summary = cli.terminal_table(("what", "value"), totals)
+    rows = [(f.name, format_bytes(f.kept_bytes), format_bytes(f.size_bytes)) for f in info.files]
     return f"{summary}\n\n{cli.terminal_table(('file', 'kept', 'of'), rows)}" if rows else summary
 
 

@@ -71,9 +71,7 @@ class _Parser(argparse.ArgumentParser):
         """Exit with 2 because of arguments that the command does not have."""
         options = [flag for action in self._actions for flag in action.option_strings]
         texts = [
-            f"{word}{_suggestion(word.partition('=')[0], options)}"
-            if word.startswith("-")
-            else word
+            word + (_suggestion(word.partition("=")[0], options) if word.startswith("-") else "")
             for word in unknown
         ]
         self.error(f"unknown argument{'s' * (len(texts) > 1)}: {', '.join(texts)}")
@@ -144,9 +142,8 @@ def _run(argv: Sequence[str]) -> int:
     args, unknown = build_parser(argv).parse_known_args(argv)
     if unknown:
         args.parser.reject(unknown)
-    logging.basicConfig(
-        level=logging.INFO if args.verbose else logging.WARNING, format="%(levelname)s %(message)s"
-    )
+    level = logging.INFO if args.verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(message)s")
     try:
         return int(args.run(args))
     except BrokenPipeError:  # `robostream ... | head` is not a failure

@@ -116,11 +116,10 @@ def _size(text: str) -> tuple[int, int]:
 def _synth_text(report: tools.SynthReport) -> str:
     pairs = report.camera_kbit_per_s.items()
     rates = "".join(f"\n  {key}: {rate:.0f} kbit/s" for key, rate in pairs)
+    size = format_bytes(report.size_bytes)
     return (
-        f"{report.path}: {report.episodes} episodes, {report.frames} frames, "
-        f"{report.tasks} tasks\n"
-        f"  files: {report.data_files} of rows, {report.video_files} of video; "
-        f"{format_bytes(report.size_bytes)} in all{rates}"
+        f"{report.path}: {report.episodes} episodes, {report.frames} frames, {report.tasks} tasks\n"
+        f"  files: {report.data_files} of rows, {report.video_files} of video; {size} in all{rates}"
     )
 
 
@@ -152,13 +151,8 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
 
 def _run_convert(args: argparse.Namespace) -> int:
     """Make the copy, measure both, and print a report."""
-    report = tools.convert_dataset(
-        args.root,
-        args.copy,
-        jobs=args.jobs,
-        data_files_size_in_mb=args.data_files_size_in_mb,
-        video_files_size_in_mb=args.video_files_size_in_mb,
-    )
+    limits = {name: value for name, value in vars(args).items() if name.endswith("_size_in_mb")}
+    report = tools.convert_dataset(args.root, args.copy, jobs=args.jobs, **limits)
     speed = None if args.no_speed else measure_speed(Path(args.root), report.path)
     figures = dataclasses.asdict(report) | {"speed": speed}
     cli.print_result(args, figures, _convert_text(report, speed))
@@ -249,10 +243,8 @@ def _run_recode(args: argparse.Namespace) -> int:
 
 def _recode_text(report: tools.RecodeReport) -> str:
     spec = report.spec
-    sizes = "".join(
-        f"\n  {key}: {format_bytes(before)} -> {format_bytes(after)}"
-        for key, (before, after) in report.camera_bytes.items()
-    )
+    cameras = {key: map(format_bytes, sizes) for key, sizes in report.camera_bytes.items()}
+    sizes = "".join(f"\n  {key}: {' -> '.join(pair)}" for key, pair in cameras.items())
     kept = f", {report.kept_files} of them by an earlier run" if report.kept_files else ""
     same = ", ".join(f"{number} {how}" for how, number in report.same_files.items())
     return (

@@ -83,9 +83,8 @@ def _run_plan(args: argparse.Namespace) -> int:
     mixing = tools.estimate_mixing(plan, cut, wanted=args.diversity)
     cameras = tools.list_video_cameras(meta, args.gop)
     rank = tools.estimate_rank(plan, cut, sizes, cameras, epoch_s=steps.epoch_s)
-    figures = {
-        "episodes": plan.num_episodes,
-        "frames": plan.num_frames,
+    figures: dict[str, object] = {"episodes": plan.num_episodes, "frames": plan.num_frames}
+    figures |= {
         "lanes": plan.lanes,
         "dataset": sizes,
         "steps": steps,
@@ -249,10 +248,7 @@ def _mixture_stats(args: argparse.Namespace) -> int:
     mixture = _open_mixture(args.file, 1)
     groups, features = mixture.exact_stats(), mixture.schema.features
     tables = [f"{group}\n{stats_table(stats, features)}" for group, stats in groups.items()]
-    found = {
-        group: {key: as_lists(entry) for key, entry in stats.items()}
-        for group, stats in groups.items()
-    }
+    found = {g: {key: as_lists(e) for key, e in stats.items()} for g, stats in groups.items()}
     cli.print_result(args, found, "\n\n".join(tables))
     return 0
 

@@ -39,10 +39,8 @@ _STATS_AT_A_TIME = 1000
 # Episodes that a child inspects at a time.
 _INSPECTED_AT_A_TIME = 64
 # Files that the copy has in other forms, or that only recorders need.
-_REPLACED = (
-    *(config.INFO_PATH, config.STATS_PATH, config.TASKS_PATH),
-    *(config.V2_EPISODES_PATH, config.V2_TASKS_PATH, config.V2_STATS_PATH),
-)
+_OLD_TABLES = (config.V2_EPISODES_PATH, config.V2_TASKS_PATH, config.V2_STATS_PATH)
+_REPLACED = (config.INFO_PATH, config.STATS_PATH, config.TASKS_PATH, *_OLD_TABLES)
 _REPLACED_FOLDERS = ("data/", "videos/", "images/", "meta/episodes/")
 
 

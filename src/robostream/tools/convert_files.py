@@ -56,25 +56,20 @@ class SourceEpisode:
 
 def list_episodes(meta: LeRobotDatasetMetadata, root: Path) -> list[SourceEpisode]:
     """Return the files of every episode, as the templates of info.json name them."""
-    return [
-        SourceEpisode(
-            number,
-            int(meta.episodes["length"][number]),
-            {None: root / meta.get_data_file_path(number)}
-            | {key: root / meta.get_video_file_path(number, key) for key in meta.video_keys},
-        )
-        for number in range(meta.total_episodes)
-    ]
+    episodes = []
+    for number in range(meta.total_episodes):
+        files: dict[str | None, Path] = {None: root / meta.get_data_file_path(number)}
+        files |= {key: root / meta.get_video_file_path(number, key) for key in meta.video_keys}
+        episodes.append(SourceEpisode(number, int(meta.episodes["length"][number]), files))
+    return episodes
 
 
 def warn_of_losses(meta: LeRobotDatasetMetadata, first: SourceEpisode) -> None:
     """Log a warning of what v3.0 files do not take: undeclared columns, and sound."""
     undeclared = sorted({*pq.read_schema(first.files[None]).names} - {*meta.features})
     if undeclared:
-        logger.warning(
-            "%s: the columns %s are not in info.json, so they are left out",
-            *(first.files[None], ", ".join(undeclared)),
-        )
+        told = "%s: the columns %s are not in info.json, so they are left out"
+        logger.warning(told, first.files[None], ", ".join(undeclared))
     loud = [key for key in meta.video_keys if sound_blocks(meta.features[key])]
     if loud:
         logger.warning("%s: the sound of %s is left out", meta.root, ", ".join(loud))
@@ -92,12 +87,10 @@ def inspect_episode(episode: SourceEpisode, columns: Sequence[str], fps: float) 
     DataFileError: the rows are not those of the episode. VideoFileError: a video cannot be joined
     with others without moving its frames in time.
     """
-    return {
-        key: _inspect_rows(path, episode, columns, fps)
-        if key is None
-        else _inspect_video(path, episode, write.frame_rate(fps))
-        for key, path in episode.files.items()
-    }
+    videos = {key: path for key, path in episode.files.items() if key is not None}
+    rows = _inspect_rows(episode.files[None], episode, columns, fps)
+    rate = write.frame_rate(fps)
+    return {None: rows} | {key: _inspect_video(videos[key], episode, rate) for key in videos}
 
 
 def stored_schema(path: Path, columns: Sequence[str]) -> pa.Schema:
@@ -129,9 +122,8 @@ def _inspect_rows(
     # Rows half a frame off belong to another frame: in a joined video, even of another episode.
     where = f"{path}: episode {episode.number}"
     check_times(numbers["timestamp"], numbers["frame_index"], fps, 0.5 / fps, where)
-    return write.EpisodeFile(
-        path, path.stat().st_size, metadata.num_rows, 0, write.digest(str(schema).encode())
-    )
+    kind = write.digest(str(schema).encode())
+    return write.EpisodeFile(path, path.stat().st_size, metadata.num_rows, 0, kind)
 
 
 def _inspect_video(path: Path, episode: SourceEpisode, rate: Fraction) -> write.EpisodeFile:

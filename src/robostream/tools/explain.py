@@ -166,15 +166,10 @@ def _plan_of(dataset: OpenedDataset, state: PlanState) -> EpochPlan:
             "want the state of a run over whole episodes of one dataset, got one of a mixture, or "
             "of trimmed, strided or weighted episodes; explain does not know their order"
         )
-    plan = EpochPlan(
-        dataset.selection.lengths,
-        episodes=dataset.selection.episodes,
-        seed=state.seed,
-        epoch=state.epoch,
-        lanes=state.lanes,
-        pool_size=state.pool_size,
-        shuffle=state.shuffle,
-    )
+    settings = ("seed", "epoch", "lanes", "pool_size", "shuffle")
+    values: dict[str, Any] = {name: getattr(state, name) for name in settings}
+    selection = dataset.selection
+    plan = EpochPlan(selection.lengths, episodes=selection.episodes, **values)
     check_state(state, plan, fingerprint=dataset.meta.fingerprint)
     return plan.replace(quarantined=state.quarantined)
 

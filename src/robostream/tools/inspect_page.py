@@ -127,15 +127,12 @@ def _overview(whole: DatasetView) -> str:
 def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
     lengths = meta.episodes["length"]
     if lengths.min() == lengths.max():
-        which = (
-            f"All {len(lengths):,} episodes have" if len(lengths) > 1 else "The only episode has"
-        )
+        several = f"All {len(lengths):,} episodes have"
+        which = several if len(lengths) > 1 else "The only episode has"
         return page.section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
     chart = page.histogram_html(lengths, unit="frames", marked=view.length)
-    lead = (
-        f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode "
-        f"{view.episode} is orange."
-    )
+    lead = f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode"
+    lead += f" {view.episode} is orange."
     return page.section_html("Lengths", lead, chart)
 
 

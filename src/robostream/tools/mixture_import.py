@@ -66,10 +66,9 @@ def convert_weights(
     totals: dict[int, int] = {}
     for one, count in zip(listed, frames, strict=True):
         totals[one.entry] = totals.get(one.entry, 0) + count
-    weights = [
-        one.weight * count / (1 if times_frames else totals[one.entry])
-        for one, count in zip(listed, frames, strict=True)
-    ]
+    pairs = zip(listed, frames, strict=True)
+    parts = dict.fromkeys(totals, 1) if times_frames else totals
+    weights = [one.weight * count / parts[one.entry] for one, count in pairs]
     return [weight / sum(weights) for weight in weights]
 
 

@@ -60,11 +60,8 @@ def compare_order_logs(first: Path, second: Path) -> Comparison:
     """Return where two logs fork. Steps of different sizes are compared where they end together."""
     lines_a, lines_b = _read(first), _read(second)
     head_a, head_b = next(lines_a), next(lines_b)
-    settings = [
-        f"{name}: {head_a.get(name)}, {head_b.get(name)}"
-        for name in _IDENTITY
-        if head_a.get(name) != head_b.get(name)
-    ]
+    other = [name for name in _IDENTITY if head_a.get(name) != head_b.get(name)]
+    settings = [f"{name}: {head_a.get(name)}, {head_b.get(name)}" for name in other]
     compared, agreed = 0, None
     for one, two in _common_positions(lines_a, lines_b):
         compared += 1
@@ -87,13 +84,10 @@ def logged_digest(path: Path, state: PlanState, epoch: int, start: int, stop: in
     """
     lines = _read(path)
     head, values = next(lines, {}), state.to_dict()
-    others = [
-        f"{name} is {head.get(name)!r} in the log and {values[name]!r} in the state"
-        for name in _IDENTITY
-        if head.get(name) != values[name]
-    ]
-    if others:
-        raise StateError(f"{path} is the log of another order: {'; '.join(others)}")
+    if other := [name for name in _IDENTITY if head.get(name) != values[name]]:
+        told = "{} is {!r} in the log and {!r} in the state".format
+        differences = "; ".join(told(name, head.get(name), values[name]) for name in other)
+        raise StateError(f"{path} is the log of another order: {differences}")
     receipts = {0: 0}
     for line in lines:  # a run that was killed and resumed logs some steps twice
         if line["epoch"] == epoch and line["stop"] in (start, stop):

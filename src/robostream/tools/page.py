@@ -79,10 +79,8 @@ def curves_html(values: Numbers, names: Sequence[str], *, num_parts: int, axis: 
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
     pad = 0.06 * (high - low) or 0.5
     scale = 100 / (high - low + 2 * pad)
-    colours = [
-        f"c{number % NUM_COLOURS}{' dash' * (number // NUM_COLOURS % 2)}"
-        for number in range(len(names))
-    ]
+    rounds = (divmod(number, NUM_COLOURS) for number in range(len(names)))
+    colours = [f"c{colour}{' dash' * (again % 2)}" for again, colour in rounds]
     lines = "".join(
         f'<polyline class="{colour}" points="{_points((high + pad - heights) * scale)}">'
         f"<title>{escape(name)}</title></polyline>"
@@ -91,11 +89,9 @@ def curves_html(values: Numbers, names: Sequence[str], *, num_parts: int, axis: 
     zero = (high + pad) * scale
     line = f'<path class="zero" d="M0 {zero:.2f}H{_WIDTH}"/>' if 0 < zero < 100 else ""
     bands = "".join(f"<i class=t{part}></i>" for part in range(num_parts))
-    legend = "".join(
-        f'<span><i class="{colour}"></i>{escape(name)}</span>'
-        for colour, name in zip(colours, names, strict=True)
-    )
-    legend = f'<div class="legend">{legend}</div>' if any(names) else ""
+    pairs = zip(colours, names, strict=True)
+    spans = (f'<span><i class="{colour}"></i>{escape(name)}</span>' for colour, name in pairs)
+    legend = f'<div class="legend">{"".join(spans)}</div>' if any(names) else ""
     kind = "chart" if len(names) > 1 else "chart low"
     bounds = {"middle": high} if low == high else {"top": high, "bottom": low}
     labels = "".join(

@@ -185,9 +185,8 @@ def _write_info(
         entry = info["features"][camera]
         entry.pop("video_info", None)  # where older recorders described the video
         entry["info"] = video_info(path, fps=meta.fps, encoder=spec.encoder(1))
-    write_bytes_atomic(
-        staging / config.INFO_PATH, json.dumps(info, indent=4, ensure_ascii=False).encode()
-    )
+    text = json.dumps(info, indent=4, ensure_ascii=False)
+    write_bytes_atomic(staging / config.INFO_PATH, text.encode())
 
 
 def _camera_bytes(videos: list[_SourceVideo], copy: Path) -> dict[str, tuple[int, int]]:

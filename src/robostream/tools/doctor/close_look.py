@@ -233,6 +233,5 @@ def look_text(look: CloseLook, *, width: int) -> str:
             lines.append(checks.fill(text, width, initial_indent=first, subsequent_indent=later))
         parts.append("\n".join(lines))
     verdict = f"OK: episode {look.episode} decodes." if look.decodes else "FAILED: see the errors."
-    return "\n\n".join(
-        [*parts, *checks.describe_findings(look.findings, look.url, False, width), verdict]
-    )
+    parts += checks.describe_findings(look.findings, look.url, False, width)
+    return "\n\n".join([*parts, verdict])

@@ -26,12 +26,8 @@ from robostream.tools.doctor.files import ListedFile
 Read = Callable[[Any], Iterable[checks.Item]]
 
 # In the order in which their modules define them.
-CHECKS = tuple(
-    one
-    for module in (tables, files, rows, frames)
-    for one in vars(module).values()
-    if isinstance(one, checks.Check)
-)
+_DEFINED = chain.from_iterable(vars(module).values() for module in (tables, files, rows, frames))
+CHECKS = tuple(one for one in _DEFINED if isinstance(one, checks.Check))
 # Of a remote dataset with more files, so many are read unless all are asked for.
 SAMPLED_FILES = 500
 _REMOTE_THREADS = 16

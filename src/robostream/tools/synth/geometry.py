@@ -19,14 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-JOINT_NAMES = (
-    "shoulder_pan.pos",
-    "shoulder_lift.pos",
-    "elbow_flex.pos",
-    "wrist_flex.pos",
-    "wrist_roll.pos",
-    "gripper.pos",
-)
+_JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+JOINT_NAMES = tuple(f"{joint}.pos" for joint in _JOINTS)
 SHOULDER_HEIGHT_M = 0.12
 UPPER_ARM_M = 0.24
 FOREARM_M = 0.22
@@ -67,19 +61,10 @@ def forward(joints: npt.ArrayLike) -> ArmPose:
     wrist = elbow_at + FOREARM_M * _in_plane(ahead, lift + elbow)
     pitch = lift + elbow + flex
     approach = _in_plane(ahead, pitch)
-    closing = np.cos(roll)[..., None] * side + np.sin(roll)[..., None] * _in_plane(
-        ahead, pitch + np.pi / 2
-    )
-    return ArmPose(
-        shoulder=shoulder,
-        elbow=elbow_at,
-        wrist=wrist,
-        tip=wrist + HAND_M * approach,
-        side=side,
-        approach=approach,
-        closing=closing,
-        opening_m=GRIPPER_OPEN_M * grip,
-    )
+    upwards = _in_plane(ahead, pitch + np.pi / 2)
+    closing = np.cos(roll)[..., None] * side + np.sin(roll)[..., None] * upwards
+    tip, opening_m = wrist + HAND_M * approach, GRIPPER_OPEN_M * grip
+    return ArmPose(shoulder, elbow_at, wrist, tip, side, approach, closing, opening_m)
 
 
 def inverse(tip: Floats, *, pitch: Floats, roll: Floats, grip: Floats) -> Floats:

@@ -275,13 +275,10 @@ def _record_episodes(
     """Yield all episodes in order, repeated ones as copies. Closing ends the processes."""
     originals = min(spec.episodes, spec.distinct or spec.episodes)
     processes = min(processes, originals)
-    made = (
-        run_in_children(
-            record, range(originals), processes=processes, per_child=2, ahead=2 * processes
-        )
-        if processes > 1
-        else map(record, range(originals))
-    )
+    jobs, ahead = range(originals), 2 * processes
+    made: Iterator[RecordedEpisode] = map(record, jobs)
+    if processes > 1:
+        made = run_in_children(record, jobs, processes=processes, per_child=2, ahead=ahead)
     if originals == spec.episodes:
         yield from made
         return
