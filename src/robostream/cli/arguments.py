@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from robostream.bench import format_table
 
+Options = argparse.ArgumentParser | argparse._ArgumentGroup  # what options are added to
 _NARROWEST_TEXT, _WIDEST_TEXT = 40, 100
 DATASET_HELP = "a local folder, a Hub name such as lerobot/pusht, or an fsspec URL"
 
@@ -53,13 +54,7 @@ def episode_range(text: str) -> range:
 class _JoinRanges(argparse.Action):
     """Stores several ranges as one list of numbers."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         setattr(namespace, self.dest, [number for part in values for number in part])
 
 
@@ -70,7 +65,7 @@ def fail(args: argparse.Namespace, error: Exception, code: int) -> int:
 
 
 def add_option(
-    parser: argparse.ArgumentParser | argparse._ArgumentGroup,
+    parser: Options,
     flag: str,
     type: Callable[[str], object],
     default: object,
@@ -83,9 +78,7 @@ def add_option(
     parser.add_argument(flag, type=type, default=default, help=help, **others)
 
 
-def add_flag(
-    parser: argparse.ArgumentParser | argparse._ArgumentGroup, flag: str, help: str
-) -> None:
+def add_flag(parser: Options, flag: str, help: str) -> None:
     """Add an option without a value."""
     parser.add_argument(flag, action="store_true", help=help)
 
@@ -119,7 +112,7 @@ def add_episodes(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--episodes", episode_range, None, help_text, **several)
 
 
-def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup, what: str) -> None:
+def add_json(parser: Options, what: str) -> None:
     """Add --json."""
     add_flag(parser, "--json", f"print {what} as JSON")
 

@@ -24,7 +24,6 @@ convert_files.py    its files: what they hold, where they go, joined and compare
 from robostream.tools.budget import (
     BatchMixing,
     DatasetSizes,
-    MixtureFigures,
     RankNeeds,
     RunSteps,
     estimate_mixing,

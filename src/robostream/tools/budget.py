@@ -174,12 +174,7 @@ def estimate_mixing(plan: EpochPlan, cut: Cut, *, wanted: float) -> BatchMixing:
 
 
 def estimate_rank(
-    plan: EpochPlan,
-    cut: Cut,
-    sizes: DatasetSizes,
-    cameras: Sequence[CameraFrames],
-    *,
-    epoch_s: float,
+    plan: EpochPlan, cut: Cut, sizes: DatasetSizes, cameras: list[CameraFrames], *, epoch_s: float
 ) -> RankNeeds:
     """Return what one rank reads and keeps if an epoch takes `epoch_s`. Pure."""
     lanes = rank_lanes(cut, plan.lanes)
