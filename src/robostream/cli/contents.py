@@ -41,8 +41,6 @@ _MOST_NAMES = 8  # tasks, and names of a feature's entries; the rest is only cou
 _CAMERA_HEADER = ("camera", "kind", "stored as", "size", "codec", "pixels", "key frame", "crf")
 _EPISODE_HEADER = ("episode", "frames", "seconds", "first index", "data file", "tasks")
 
-_Row = tuple[str, str]
-
 
 def _configure_info(parser: argparse.ArgumentParser) -> None:
     cli.add_dataset(parser)
@@ -92,7 +90,7 @@ def _info_text(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
     return "\n\n".join(parts)
 
 
-def _summary(meta: LeRobotDatasetMetadata) -> Iterator[_Row]:
+def _summary(meta: LeRobotDatasetMetadata) -> Iterator[tuple[str, str]]:
     info, tasks = meta.info, meta.tasks.index
     yield "dataset", meta.url_root
     if meta.revision:
@@ -158,17 +156,13 @@ def _camera_cells(entry: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _episode_rows(meta: LeRobotDatasetMetadata, count: int) -> Sequence[Sequence[object]]:
-    return [
-        (
-            row["episode_index"],
-            row["length"],
-            row["length"] / meta.fps,
-            row["dataset_from_index"],
-            meta.get_data_file_path(row["episode_index"]).as_posix(),
-            "; ".join(row.get("tasks") or []),
-        )
-        for row in meta.episodes[:count]
-    ]
+    rows = []
+    for row in meta.episodes[:count]:
+        episode, length, tasks = row["episode_index"], row["length"], row.get("tasks") or []
+        file = meta.get_data_file_path(episode).as_posix()
+        first_index = row["dataset_from_index"]
+        rows.append((episode, length, length / meta.fps, first_index, file, "; ".join(tasks)))
+    return rows
 
 
 def _format_names(names: Any) -> str:

@@ -151,7 +151,8 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
 
 def _run_convert(args: argparse.Namespace) -> int:
     """Make the copy, measure both, and print a report."""
-    limits = {name: value for name, value in vars(args).items() if name.endswith("_size_in_mb")}
+    names = ("data_files_size_in_mb", "video_files_size_in_mb")
+    limits = {name: getattr(args, name) for name in names}
     report = tools.convert_dataset(args.root, args.copy, jobs=args.jobs, **limits)
     speed = None if args.no_speed else measure_speed(Path(args.root), report.path)
     figures = dataclasses.asdict(report) | {"speed": speed}

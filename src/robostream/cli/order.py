@@ -194,10 +194,10 @@ def _explanation_text(found: tools.BatchExplanation, most: int) -> str:
         numbers = ", ".join(map(str, found.quarantined))
         summary += f"\nwith the episodes {numbers} in quarantine, as in the state"
     header = ("position", "rank", "episode", "frame", "seconds", "index", "tasks")
-    rows = [
-        (s.position, s.rank, s.episode, s.frame, f"{s.seconds:.2f}", s.index, _tasks(s))
-        for s in found.samples[:most]
-    ]
+    rows = []
+    for s in found.samples[:most]:
+        tasks = ", ".join(s.tasks) + (" (repeated)" if s.is_repeated else "")
+        rows.append((s.position, s.rank, s.episode, s.frame, f"{s.seconds:.2f}", s.index, tasks))
     hidden = len(found.samples) - len(rows)
     more = f"\n... {hidden:,} more; --most or --json shows them" if hidden else ""
     files = ("file", "samples", "ranges", "bytes")
@@ -205,10 +205,6 @@ def _explanation_text(found: tools.BatchExplanation, most: int) -> str:
         f"{summary}\n\n{cli.terminal_table(header, rows)}{more}\n\n"
         f"{cli.terminal_table(files, _file_rows(found.samples))}"
     )
-
-
-def _tasks(sample: tools.BatchSample) -> str:
-    return ", ".join(sample.tasks) + (" (repeated)" if sample.is_repeated else "")
 
 
 def _file_rows(samples: Sequence[tools.BatchSample]) -> list[tuple[str, int, int, str]]:

@@ -90,7 +90,10 @@ def repair_dataset(
         bad = (e for r in remarks if r.verdict == Verdict.ERROR for e in r.episodes)
         keep = min(bad, default=total)
         repairs += [_truncate(_Copy(copy), keep)] if keep < total else []
-        repairs += _leave_out_strays(_Copy(copy))
+        if strays := list_strays(FileOpener(as_location(copy)), _Copy(copy).listed):
+            repairs.append(f"left out files that belong to no episode: {shorten(strays)}")
+        for stray in strays:
+            (copy / stray).unlink()
         wrong = [r.what for f in before.findings if f.check.id in _STATS for r in f.remarks]
         if repairs or wrong:
             cameras = tuple(before.meta.camera_keys)
@@ -249,14 +252,6 @@ def _truncate(copy: _Copy, keep: int) -> str:
                 _write_rows(path, _read_first(path, int(lengths.sum())), lengths)
     _write_tables(copy, {}, keep)
     return f"kept the {keep} episodes before the first that cannot be read"
-
-
-def _leave_out_strays(copy: _Copy) -> list[str]:
-    """Delete the files that no episode refers to."""
-    strays = list_strays(copy.opener, copy.listed)
-    for file in strays:
-        (copy.root / file).unlink()
-    return [f"left out files that belong to no episode: {shorten(strays)}"] if strays else []
 
 
 def _read_first(path: Path, num_rows: int) -> pa.Table:
