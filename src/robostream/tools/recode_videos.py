@@ -13,7 +13,6 @@ from pathlib import Path
 
 import av
 import numpy as np
-from av.container import OutputContainer
 from av.video.frame import PictureType
 from av.video.reformatter import VideoReformatter
 
@@ -74,16 +73,13 @@ class VideoFrames:
         )
 
 
-class To420:
-    """Converts frames to yuv420p, keeping matrix and range. For one thread."""
-
-    def __init__(self) -> None:
-        self._reformatter = VideoReformatter()
-
-    def __call__(self, frame: av.VideoFrame) -> av.VideoFrame:
-        """Return a frame as yuv420p, with its colour tags."""
+def to_420(frames: Iterator[av.VideoFrame]) -> Iterator[av.VideoFrame]:
+    """Yield frames as yuv420p, with their matrix and range."""
+    reformatter = VideoReformatter()
+    for frame in frames:
         if frame.format.name == "yuv420p":
-            return frame
+            yield frame
+            continue
         if frame.format.is_rgb:
             # RGB has no matrix. For videos without one, readers assume BT.601, as FFmpeg does.
             matrix, range_tag, tags = _UNSPECIFIED, _LIMITED_RANGE, {}
@@ -92,9 +88,9 @@ class To420:
             matrix, range_tag = frame.colorspace, _FULL_RANGE if is_full else _LIMITED_RANGE
             tags = {"src_colorspace": matrix, "dst_colorspace": matrix}
             tags |= {"src_color_range": range_tag, "dst_color_range": range_tag}
-        made = self._reformatter.reformat(frame, format="yuv420p", **tags, **decode.one_thread())
+        made = reformatter.reformat(frame, format="yuv420p", **tags, **decode.one_thread())
         made.colorspace, made.color_range = matrix, range_tag
-        return made
+        yield made
 
 
 def gamut_tags(frame: av.VideoFrame) -> tuple[int, int]:
@@ -123,7 +119,7 @@ def check_copy(original: Path, copy: Path) -> float:
 def _compare(was: VideoFrames, made: VideoFrames, number: int) -> float:
     """Return the PSNR of a frame and its copy. Raises WriteError if they are coded differently."""
     one = range(number, number + 1)
-    ((want,), (found,)) = (map(To420(), frames.some(one)) for frames in (was, made))
+    ((want,), (found,)) = (to_420(frames.some(one)) for frames in (was, made))
     if _coding(want) != _coding(found):
         raise _differ(made, f"{_coding(want)} as in {was.path}", f"{_coding(found)}")
     planes = (frame.to_ndarray()[: frame.height].astype(np.float64) for frame in (want, found))
@@ -190,7 +186,10 @@ class VideoJob:
 def encode_video(job: VideoJob, on_frame: Callable[[], None]) -> None:
     """Encode one file; it appears under its name when it is complete."""
     frames = VideoFrames(job.source)
-    clock = frames.index.time_base.denominator
+    index, clock = frames.index, frames.index.time_base.denominator
+    times = index.pts.astype(np.int64)
+    tick_count = round(1 / (job.rate * index.time_base))
+    durations = np.append(np.diff(times), times[-1] - times[-2] if len(times) > 1 else tick_count)
     # The track and its edit list use the clock of the source, so all times stay exact.
     scales = dict.fromkeys(("video_track_timescale", "movie_timescale"), str(clock))
     options = {"movflags": "faststart", **scales}
@@ -198,33 +197,23 @@ def encode_video(job: VideoJob, on_frame: Callable[[], None]) -> None:
         new_file(job.target) as part,
         av.open(str(part), "w", format="mp4", options=options) as output,
     ):
-        _encode(job, frames, output, on_frame)
-
-
-def _encode(
-    job: VideoJob, frames: VideoFrames, output: OutputContainer, on_frame: Callable[[], None]
-) -> None:
-    index = frames.index
-    times = index.pts.astype(np.int64)
-    tick_count = round(1 / (job.rate * index.time_base))
-    durations = np.append(np.diff(times), times[-1] - times[-2] if len(times) > 1 else tick_count)
-    images = map(To420(), frames.every())
-    first = next(images)
-    stream = add_stream(output, job.options, job.rate, (first.width, first.height))
-    context = stream.codec_context
-    context.colorspace, context.color_range = first.colorspace, first.color_range
-    context.color_primaries, context.color_trc = gamut_tags(first)
-    packets = _packets(stream, chain([first], images), job.rate, on_frame)
-    number = -1
-    for number, packet in enumerate(packets):
-        if packet.pts != number or number >= len(times):
-            raise _disorder(job, f"frame {packet.pts} as number {number}")
-        packet.time_base = index.time_base
-        packet.pts = packet.dts = int(times[number])
-        packet.duration = int(durations[number])
-        output.mux(packet)
-    if number + 1 != len(times):
-        raise _disorder(job, f"{number + 1} frames")
+        images = to_420(frames.every())
+        first = next(images)
+        stream = add_stream(output, job.options, job.rate, (first.width, first.height))
+        context = stream.codec_context
+        context.colorspace, context.color_range = first.colorspace, first.color_range
+        context.color_primaries, context.color_trc = gamut_tags(first)
+        packets = _packets(stream, chain([first], images), job.rate, on_frame)
+        number = -1
+        for number, packet in enumerate(packets):
+            if packet.pts != number or number >= len(times):
+                raise _disorder(job, f"frame {packet.pts} as number {number}")
+            packet.time_base = index.time_base
+            packet.pts = packet.dts = int(times[number])
+            packet.duration = int(durations[number])
+            output.mux(packet)
+        if number + 1 != len(times):
+            raise _disorder(job, f"{number + 1} frames")
 
 
 def _packets(
