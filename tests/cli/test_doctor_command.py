@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from robostream.cli import doctor
+from robostream import tools
 from robostream.cli.main import main
 from robostream.testing import serve_files
 from robostream.tools.doctor import examine, files
@@ -141,7 +141,7 @@ def test_fix_checks_its_folders_before_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Reading may take long: a remote dataset or an existing folder is an error at once."""
-    monkeypatch.setattr(doctor, "examine_dataset", None)
+    monkeypatch.setattr(tools, "examine_dataset", None)
 
     assert main(["doctor", "lab/cups", "--fix", str(tmp_path / "copy")]) == 1
     assert "hf download lab/cups" in capsys.readouterr().err

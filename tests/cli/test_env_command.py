@@ -8,7 +8,7 @@ import json
 import pytest
 
 from robostream import __version__
-from robostream.cli.env import describe_environment
+from robostream.cli.machine import describe_environment
 from robostream.cli.main import main
 
 

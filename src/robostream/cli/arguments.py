@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that several commands share, the plan they describe, and the printing of results."""
+"""Arguments that several commands share, and the printing of results."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from robostream import config
 from robostream.bench import format_table
-from robostream.meta import LeRobotDatasetMetadata
-from robostream.plan import Cut, EpochPlan, default_lanes
 
+Options = argparse.ArgumentParser | argparse._ArgumentGroup  # what options are added to
 _NARROWEST_TEXT, _WIDEST_TEXT = 40, 100
 DATASET_HELP = "a local folder, a Hub name such as lerobot/pusht, or an fsspec URL"
+
+
+class Command(NamedTuple):
+    """A subcommand: the examples in its help, what adds its arguments, and what runs it."""
+
+    EXAMPLES: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
 
 
 def positive(text: str) -> int:
@@ -48,13 +54,7 @@ def episode_range(text: str) -> range:
 class _JoinRanges(argparse.Action):
     """Stores several ranges as one list of numbers."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         setattr(namespace, self.dest, [number for part in values for number in part])
 
 
@@ -65,7 +65,7 @@ def fail(args: argparse.Namespace, error: Exception, code: int) -> int:
 
 
 def add_option(
-    parser: argparse.ArgumentParser | argparse._ArgumentGroup,
+    parser: Options,
     flag: str,
     type: Callable[[str], object],
     default: object,
@@ -76,6 +76,22 @@ def add_option(
     if default is not None and not isinstance(default, tuple | list):
         help = f"{help} (%(default)s)".strip()
     parser.add_argument(flag, type=type, default=default, help=help, **others)
+
+
+def add_flag(parser: Options, flag: str, help: str) -> None:
+    """Add an option without a value."""
+    parser.add_argument(flag, action="store_true", help=help)
+
+
+def add_actions(
+    parser: argparse.ArgumentParser, purposes: Mapping[str, str]
+) -> dict[str, argparse.ArgumentParser]:
+    """Add the actions of a command, with what each does, and return their parsers by name."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    return {
+        name: actions.add_parser(name, help=purpose, description=f"{purpose.capitalize()}.")
+        for name, purpose in purposes.items()
+    }
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
@@ -96,9 +112,9 @@ def add_episodes(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--episodes", episode_range, None, help_text, **several)
 
 
-def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup, what: str) -> None:
+def add_json(parser: Options, what: str) -> None:
     """Add --json."""
-    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
+    add_flag(parser, "--json", f"print {what} as JSON")
 
 
 def print_result(args: argparse.Namespace, result: object, text: str) -> None:
@@ -124,38 +140,3 @@ def terminal_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> s
     """Return a table that fits the terminal; whole if the output goes elsewhere."""
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     return format_table(header, rows, columns=columns)
-
-
-def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that determine the order and cut it into batches."""
-    batches = parser.add_argument_group("batches")
-    add_option(batches, "--batch-size", positive, 64, "samples per rank and step")
-    add_option(batches, "--world-size", positive, 1, "number of ranks")
-    tail_help = "drop a tail that does not fill a global batch"
-    batches.add_argument("--drop-last", action="store_true", help=tail_help)
-    order = parser.add_argument_group("order")
-    add_option(order, "--seed", natural, config.SEED, "seed of the shuffle")
-    add_option(order, "--epoch", natural, 0, "the first epoch")
-    lanes_help = "number of lanes (chosen by the loader from episodes and ranks)"
-    add_option(order, "--lanes", positive, None, lanes_help)
-    pool_help = "episodes mixed at a time, over all ranks"
-    add_option(order, "--pool-size", positive, config.EPISODE_POOL_SIZE, pool_help)
-    shuffle_help = "read in dataset order, one contiguous share per rank"
-    order.add_argument("--no-shuffle", action="store_true", help=shuffle_help)
-
-
-def open_plan(args: argparse.Namespace) -> tuple[LeRobotDatasetMetadata, EpochPlan, Cut]:
-    """Return the metadata, the plan and the first rank's cut that the arguments describe."""
-    meta = LeRobotDatasetMetadata(args.dataset, revision=args.revision)
-    meta.ensure_readable()
-    lengths = meta.episodes["length"]
-    shuffle = not args.no_shuffle
-    plan = EpochPlan(
-        lengths,
-        seed=args.seed,
-        epoch=args.epoch,
-        lanes=args.lanes or default_lanes(len(lengths), args.world_size, shuffle=shuffle),
-        pool_size=args.pool_size,
-        shuffle=shuffle,
-    )
-    return meta, plan, Cut(0, args.world_size, args.batch_size, drop_last=args.drop_last)

@@ -54,11 +54,8 @@ def run(args: argparse.Namespace) -> int:
         if args.dataset is None:
             report = make_dataset(root, _SPEC)
             if not args.json:
-                print(
-                    f"made {report.episodes} episodes of a robot at a table: {report.frames} "
-                    f"frames, {format_bytes(report.size_bytes)}",
-                    flush=True,
-                )
+                size = f"{report.frames} frames, {format_bytes(report.size_bytes)}"
+                print(f"made {report.episodes} episodes of a robot at a table: {size}", flush=True)
 
         def open_stream(**options: Any) -> StreamingLeRobotDataset:
             return StreamingLeRobotDataset("demo", root=root, return_uint8=True, **options)
@@ -83,17 +80,16 @@ def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str
             first, both = (_stream_epoch(loader, bar) for _ in range(2))
         floor = decode_floor(files, max(loader.num_workers, 1))
         delivered, decoded = (both[key] - first[key] for key in _COUNTS)
-        rounds.append(
-            {
-                "images_per_s": first["images_per_s"],
-                "over_decode_floor": first["images_per_s"] / floor,
-                "images_decoded_per_delivered": first["amplification"],
-                "first_batch_s": first["first_batch_s"],
-                "second_epoch_images_per_s": both["images_per_s"],
-                "second_epoch_images_decoded_per_delivered": decoded / delivered,
-                "workers": float(loader.num_workers),
-            }
-        )
+        figures = {
+            "images_per_s": first["images_per_s"],
+            "over_decode_floor": first["images_per_s"] / floor,
+            "images_decoded_per_delivered": first["amplification"],
+            "first_batch_s": first["first_batch_s"],
+            "second_epoch_images_per_s": both["images_per_s"],
+            "second_epoch_images_decoded_per_delivered": decoded / delivered,
+            "workers": float(loader.num_workers),
+        }
+        rounds.append(figures)
     bar.close()
     return {key: median(figures[key] for figures in rounds) for key in rounds[0]}
 
@@ -104,22 +100,24 @@ def _stream_epoch(loader: StreamingDataLoader, progress: Progress) -> dict[str, 
     return loader.stats()
 
 
+def _open_rows(open_stream: Open, batch_size: int, **options: int) -> StreamingDataLoader:
+    return StreamingDataLoader(open_stream(camera_keys=[], **options), batch_size, num_workers=0)
+
+
 def _check_once(open_stream: Open) -> Check:
-    stream = open_stream(camera_keys=[])
-    counts = Counter(_indices(StreamingDataLoader(stream, _BATCH, num_workers=0)))
-    held = len(counts) == stream.num_frames and set(counts.values()) == {1}
-    text = f"{len(counts)} of {stream.num_frames} frames, each {max(counts.values())} time"
+    counts, num_frames = (
+        Counter(_indices(_open_rows(open_stream, _BATCH))),
+        open_stream().num_frames,
+    )
+    held = len(counts) == num_frames and set(counts.values()) == {1}
+    text = f"{len(counts)} of {num_frames} frames, each {max(counts.values())} time"
     return "exactly once", held, text
 
 
 def _check_resume(open_stream: Open) -> Check:
     """Stop at a random batch, save the state as JSON, resume with another batch size."""
-
-    def open_loader(batch_size: int) -> StreamingDataLoader:
-        return StreamingDataLoader(open_stream(camera_keys=[]), batch_size, num_workers=0)
-
-    order = _indices(open_loader(_BATCH))
-    loader, other = open_loader(_BATCH), open_loader(2 * _BATCH + 3)
+    order = _indices(_open_rows(open_stream, _BATCH))
+    loader, other = (_open_rows(open_stream, size) for size in (_BATCH, 2 * _BATCH + 3))
     head = _indices(islice(loader, random.randint(1, len(loader) - 1)))
     other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
     held = head + _indices(other) == order
@@ -135,14 +133,8 @@ def _check_ranks(open_stream: Open) -> Check:
     """Run the ranks of two world sizes one after the other; compare their global batches."""
     steps = {}
     for world_size in (1, 4):
-        loaders = [
-            StreamingDataLoader(
-                open_stream(camera_keys=[], rank=rank, world_size=world_size, lanes=48),
-                _BATCH // world_size,
-                num_workers=0,
-            )
-            for rank in range(world_size)
-        ]
+        shape, size = {"world_size": world_size, "lanes": 48}, _BATCH // world_size
+        loaders = [_open_rows(open_stream, size, rank=rank, **shape) for rank in range(world_size)]
         batches = [[batch["index"].tolist() for batch in loader] for loader in loaders]
         steps[world_size] = [sorted(chain(*step)) for step in zip(*batches, strict=True)]
     # In the last step, frames are repeated so that all ranks deliver equally many.

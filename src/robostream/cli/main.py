@@ -19,8 +19,6 @@ from robostream import __version__
 from robostream.cli.arguments import fail
 from robostream.errors import RobostreamError
 
-# Each is a module of this package with EXAMPLES, configure(parser) and run(args) -> int. Only the
-# chosen one is imported, because most of them import torch.
 COMMANDS = {
     "demo": "make a small dataset, stream it, and check the promises",
     "info": "show the contents of a dataset: episodes, tasks, features, cameras, files",
@@ -39,6 +37,15 @@ COMMANDS = {
     "cache": "show, fill or clear the cache of remote bytes",
     "env": "print versions, machine and settings for an issue report",
     "bench": "measure a part of robostream and print ratios against a reference",
+}
+# Modules of several commands; those of the others have their names.
+_MODULES = {
+    **dict.fromkeys(("info", "inspect", "stats"), "contents"),
+    **dict.fromkeys(("synth", "convert", "recode"), "make"),
+    **dict.fromkeys(("order", "explain", "shuffle"), "order"),
+    **dict.fromkeys(("cache", "env"), "machine"),
+    "mix": "plan",
+    "diagnose": "doctor",
 }
 
 
@@ -64,9 +71,7 @@ class _Parser(argparse.ArgumentParser):
         """Exit with 2 because of arguments that the command does not have."""
         options = [flag for action in self._actions for flag in action.option_strings]
         texts = [
-            f"{word}{_suggestion(word.partition('=')[0], options)}"
-            if word.startswith("-")
-            else word
+            word + (_suggestion(word.partition("=")[0], options) if word.startswith("-") else "")
             for word in unknown
         ]
         self.error(f"unknown argument{'s' * (len(texts) > 1)}: {', '.join(texts)}")
@@ -85,6 +90,15 @@ def _suggestion(word: str, known: Sequence[str]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
+def load_command(name: str) -> Any:
+    """Return EXAMPLES, configure(parser) and run(args) of a command: of a table, or a module.
+
+    Only its module is imported, because many import torch.
+    """
+    module = importlib.import_module(f"robostream.cli.{_MODULES.get(name, name)}")
+    return getattr(module, "SUBCOMMANDS", {}).get(name, module)
+
+
 def build_parser(argv: Sequence[str]) -> _Parser:
     """Return the parser, complete for the command that `argv` calls."""
     parser = _Parser(
@@ -100,17 +114,17 @@ def build_parser(argv: Sequence[str]) -> _Parser:
         dest="command", metavar="COMMAND", required=True, title="commands"
     )
     for name, purpose in COMMANDS.items():
-        module = importlib.import_module(f"robostream.cli.{name}") if name in argv else None
+        command = load_command(name) if name in argv else None
         subparser = subparsers.add_parser(
             name,
             help=purpose,
             description=f"{purpose[0].upper()}{purpose[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=f"examples:\n{module.EXAMPLES}" if module else None,
+            epilog=f"examples:\n{command.EXAMPLES}" if command else None,
         )
-        if module:
-            module.configure(subparser)
-            subparser.set_defaults(run=module.run)
+        if command:
+            command.configure(subparser)
+            subparser.set_defaults(run=command.run)
     return parser
 
 
@@ -128,9 +142,8 @@ def _run(argv: Sequence[str]) -> int:
     args, unknown = build_parser(argv).parse_known_args(argv)
     if unknown:
         args.parser.reject(unknown)
-    logging.basicConfig(
-        level=logging.INFO if args.verbose else logging.WARNING, format="%(levelname)s %(message)s"
-    )
+    level = logging.INFO if args.verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(message)s")
     try:
         return int(args.run(args))
     except BrokenPipeError:  # `robostream ... | head` is not a failure

@@ -47,20 +47,11 @@ def run_in_children(
     ahead: int,
     on_message: Send = lambda message: None,
 ) -> Iterator[Result]:
-    """Yield `function(job, send)` of each job, in the order of the jobs.
+    """Yield `function(job, send)` of each job, in the order of the jobs; raise its exceptions.
 
-    Closing the iterator kills the children.
-
-    Args:
-        function: A function that children can import; its `send` passes a message to the parent.
-        jobs: Jobs to run.
-        processes: Number of children.
-        per_child: Jobs that a child holds at a time, including the one it runs.
-        ahead: Jobs that may be started before the result of the first of them is taken.
-        on_message: Receives the messages of all children.
-
-    Raises:
-        WriteError: A child died. Exceptions of the function are raised as they are.
+    `function` must be importable; what it sends goes to `on_message`. A child holds `per_child`
+    jobs at a time. `ahead` jobs may be started before the first result of them is taken. Closing
+    the iterator kills the children. Raises WriteError if one dies.
     """
     waiting = iter(jobs)
     results: dict[int, Result] = {}
@@ -97,7 +88,7 @@ def run_jobs(
     frames: int,
     may_run_here: bool = True,
 ) -> list[Result]:
-    """Return the results of all jobs, which send how many frames they have done to a progress bar.
+    """Return the results of all jobs, which send the number of frames done to a progress bar.
 
     With `may_run_here`, one process alone is this one.
     """

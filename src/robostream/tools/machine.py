@@ -85,19 +85,12 @@ def explain_import(message: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What a machine has for decoding on a GPU.
+    """What a machine has for decoding on a GPU."""
 
-    Attributes:
-        ffmpeg_has_cuda: Whether the FFmpeg inside PyAV supports NVIDIA's decoders.
-        driver: The version of NVIDIA's driver, "of unknown version", or None without a driver.
-        has_video_library: Whether the driver's video library (libnvcuvid) can be loaded.
-        cards: The names of the GPUs that torch sees.
-    """
-
-    ffmpeg_has_cuda: bool
-    driver: str | None
-    has_video_library: bool
-    cards: tuple[str, ...]
+    ffmpeg_has_cuda: bool  # whether the FFmpeg inside PyAV supports NVIDIA's decoders
+    driver: str | None  # its version, "of unknown version", or None without a driver
+    has_video_library: bool  # whether the driver's video library (libnvcuvid) can be loaded
+    cards: tuple[str, ...]  # the names of the GPUs that torch sees
 
     @property
     def obstacle(self) -> str | None:

@@ -27,19 +27,12 @@ _OTHER_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class ListedDataset:
-    """A dataset of another project's list.
+    """A dataset of another project's list."""
 
-    Attributes:
-        dataset: Its folder or name.
-        weight: The weight of its entry.
-        robot: Its robot or embodiment; None if the list names none.
-        entry: The number of its entry. Datasets of one entry share its weight by their sizes.
-    """
-
-    dataset: str
-    weight: float
-    robot: str | None
-    entry: int
+    dataset: str  # its folder or name
+    weight: float  # the weight of its entry
+    robot: str | None  # its robot or embodiment; None if the list names none
+    entry: int  # the number of its entry. Datasets of one entry share its weight by their sizes
 
 
 def read_list(path: str | Path, name: str | None) -> list[ListedDataset]:
@@ -68,16 +61,14 @@ def convert_weights(
 ) -> list[float]:
     """Return each dataset's share of samples. Pure.
 
-    With `times_frames`, weights of the list multiply sizes. Else the datasets of an entry share its
-    weight in proportion to their sizes.
+    With `times_frames`, weights multiply sizes. Else an entry's datasets share its weight by size.
     """
     totals: dict[int, int] = {}
     for one, count in zip(listed, frames, strict=True):
         totals[one.entry] = totals.get(one.entry, 0) + count
-    weights = [
-        one.weight * count / (1 if times_frames else totals[one.entry])
-        for one, count in zip(listed, frames, strict=True)
-    ]
+    pairs = zip(listed, frames, strict=True)
+    parts = dict.fromkeys(totals, 1) if times_frames else totals
+    weights = [one.weight * count / parts[one.entry] for one, count in pairs]
     return [weight / sum(weights) for weight in weights]
 
 

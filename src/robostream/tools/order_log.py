@@ -25,19 +25,12 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of comparing two logs.
+    """The result of comparing two logs."""
 
-    Attributes:
-        compared: Number of positions at which both logs have a receipt.
-        settings: Settings that differ, as "name: value, value".
-        fork: The lines of the first position at which the receipts differ, if any.
-        agreed: The last position before it at which they agree, as (epoch, position).
-    """
-
-    compared: int
-    settings: list[str]
-    fork: tuple[Line, Line] | None
-    agreed: tuple[int, int] | None
+    compared: int  # number of positions at which both logs have a receipt
+    settings: list[str]  # settings that differ, as "name: value, value"
+    fork: tuple[Line, Line] | None  # the first lines whose receipts differ
+    agreed: tuple[int, int] | None  # the last equal (epoch, position) before it
 
 
 def write_order_log(file: TextIO, state: PlanState, receipts: Iterable[StepReceipt]) -> int:
@@ -67,11 +60,8 @@ def compare_order_logs(first: Path, second: Path) -> Comparison:
     """Return where two logs fork. Steps of different sizes are compared where they end together."""
     lines_a, lines_b = _read(first), _read(second)
     head_a, head_b = next(lines_a), next(lines_b)
-    settings = [
-        f"{name}: {head_a.get(name)}, {head_b.get(name)}"
-        for name in _IDENTITY
-        if head_a.get(name) != head_b.get(name)
-    ]
+    other = [name for name in _IDENTITY if head_a.get(name) != head_b.get(name)]
+    settings = [f"{name}: {head_a.get(name)}, {head_b.get(name)}" for name in other]
     compared, agreed = 0, None
     for one, two in _common_positions(lines_a, lines_b):
         compared += 1
@@ -89,19 +79,15 @@ def compare_order_logs(first: Path, second: Path) -> Comparison:
 def logged_digest(path: Path, state: PlanState, epoch: int, start: int, stop: int) -> int | None:
     """Return the digest of what a run delivered from one position to another, by its log.
 
-    None if no logged step ends at each of the two positions. Steps may have another size: receipts
-    are sums, so the digest is the difference of two. Raises StateError if the log is of another
-    order.
+    None if no logged step ends at each of the two positions. Receipts are sums, so the digest is
+    the difference of two, of whatever steps. Raises StateError if the log is of another order.
     """
     lines = _read(path)
     head, values = next(lines, {}), state.to_dict()
-    others = [
-        f"{name} is {head.get(name)!r} in the log and {values[name]!r} in the state"
-        for name in _IDENTITY
-        if head.get(name) != values[name]
-    ]
-    if others:
-        raise StateError(f"{path} is the log of another order: {'; '.join(others)}")
+    if other := [name for name in _IDENTITY if head.get(name) != values[name]]:
+        told = "{} is {!r} in the log and {!r} in the state".format
+        differences = "; ".join(told(name, head.get(name), values[name]) for name in other)
+        raise StateError(f"{path} is the log of another order: {differences}")
     receipts = {0: 0}
     for line in lines:  # a run that was killed and resumed logs some steps twice
         if line["epoch"] == epoch and line["stop"] in (start, stop):

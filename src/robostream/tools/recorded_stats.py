@@ -14,27 +14,20 @@ import numpy as np
 from robostream import config
 from robostream.errors import WriteError
 from robostream.meta import MOMENTS, QUANTILES, Features, Stats, as_lists, parse_info
-from robostream.storage import write_bytes_atomic
+from robostream.tools.staging import save_result
 
 
 @dataclass(frozen=True, slots=True)
 class StatsDifference:
     """How far the recorded statistics of a feature are from the computed ones.
 
-    Differences are shares of the feature's range, the largest of its dimensions; None if nothing
-    comparable is recorded.
-
-    Attributes:
-        feature: The feature.
-        moments: The largest difference of min, max, mean and std.
-        quantiles: The largest difference of a quantile.
-        missing: The statistics that are not recorded, or in another shape.
+    As shares of its range, the largest of its dimensions; None if nothing comparable is recorded.
     """
 
     feature: str
-    moments: float | None
-    quantiles: float | None
-    missing: list[str]
+    moments: float | None  # the largest difference of min, max, mean and std
+    quantiles: float | None  # the largest difference of a quantile
+    missing: list[str]  # the statistics that are not recorded, or in another shape
 
 
 def compare_stats(computed: Stats, recorded: Mapping[str, Any]) -> list[StatsDifference]:
@@ -56,10 +49,7 @@ def compare_stats(computed: Stats, recorded: Mapping[str, Any]) -> list[StatsDif
 
 
 def find_stats_file(dest: Path) -> Path:
-    """Return the file that statistics are written to, or raise WriteError.
-
-    `dest` is that file, if its name ends in .json, or the folder of a dataset.
-    """
+    """Return a .json file, or that of a dataset's folder, to write statistics to; or raise."""
     if dest.suffix == ".json":
         return dest
     if not (dest / config.INFO_PATH).is_file():
@@ -79,19 +69,12 @@ def find_stats_file(dest: Path) -> Path:
 
 
 def write_stats(path: Path, stats: Stats, recorded: Stats, features: Features) -> None:
-    """Write statistics as LeRobot stores them.
+    """Write statistics as LeRobot stores them, in the order of the features.
 
-    Features that `stats` lacks, such as cameras that were not decoded, keep the recorded ones. The
-    order in the file is that of the features.
+    Features that `stats` lacks, such as cameras that were not decoded, keep the recorded ones.
     """
     together = {**recorded, **stats}
     names = [*(name for name in features if name in together), *together]
     lists = {name: as_lists(together[name]) for name in names}
     text = json.dumps(lists, indent=4, ensure_ascii=False)
-    try:
-        write_bytes_atomic(path, text.encode())
-    except OSError as error:
-        raise WriteError(
-            f"cannot write the statistics to {path}: {error.strerror}. Choose another file, or "
-            "free space."
-        ) from error
+    save_result(path, text.encode(), what="the statistics to ")

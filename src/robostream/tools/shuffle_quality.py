@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def uniform_distinct(lengths: _Ints, batch_size: int) -> float:
 
 
 def simulated_distinct(plan: EpochPlan, batch_size: int, *, step: int = 1) -> float:
-    """Return the mean number of distinct episodes in batches of the order itself. Pure.
+    """Return the mean number of distinct episodes in batches of the order. Pure.
 
     With `step` as the world size, these are the batches of one rank.
     """
@@ -62,10 +63,7 @@ def expected_distinct(plan: EpochPlan, batch_size: int, *, window: int) -> float
 
 
 def smallest_pool(plan: EpochPlan, batch_size: int, *, diversity: float) -> int:
-    """Return the smallest pool whose batches reach a share of the uniform diversity. Pure.
-
-    At most the number of episodes, with which every lane is shuffled uniformly.
-    """
+    """Return the smallest pool, of all episodes at most, that reaches a share of `uniform`."""
     lengths = np.diff(plan.line.starts)
     wanted = diversity * uniform_distinct(lengths, batch_size)
 
@@ -85,8 +83,7 @@ def smallest_pool(plan: EpochPlan, batch_size: int, *, diversity: float) -> int:
 def resident_episodes(plan: EpochPlan, lanes: range) -> tuple[float, int]:
     """Return the mean and the maximum number of open episodes in these lanes. Pure.
 
-    An episode is open from its first to its last delivered frame, that is, while it overlaps the
-    window of its lane.
+    An episode is open from its first to its last frame, while it overlaps the window of its lane.
     """
     wanted = np.isin(plan.lane_spans()[0], lanes)
     counts = []
@@ -122,25 +119,16 @@ def _shares(line: Line, low: _Ints, high: _Ints) -> tuple[_Ints, npt.NDArray[np.
 
 @dataclass(frozen=True, slots=True)
 class ShuffleQuality:
-    """How well one order is shuffled.
+    """How well one order is shuffled."""
 
-    Attributes:
-        method: How the order was made.
-        pool_size: Episodes mixed at a time (for the buffer, its size in mean episodes).
-        distinct: Mean number of distinct episodes in a batch.
-        diversity: `distinct` as a share of what a uniform shuffle is expected to have.
-        gap: Mean number of positions from a sample to the next of its episode, which is also the
-            mean number of open episodes. Gaps of more than half the epoch do not count: they
-            belong to episodes that are split between the two ends of the epoch.
-        correlation: Correlation of position in the order with index in the dataset, from -1 to 1.
-    """
-
-    method: str
-    pool_size: int
-    distinct: float
-    diversity: float
+    method: str  # how the order was made
+    pool_size: int  # episodes mixed at a time (for the buffer, its size in mean episodes)
+    distinct: float  # mean number of distinct episodes in a batch
+    diversity: float  # `distinct` as a share of what a uniform shuffle is expected to have
+    # Mean positions from a sample to the next of its episode: the mean number of open episodes too.
+    # Not counted: gaps of more than half the epoch, of episodes split between its two ends.
     gap: float
-    correlation: float
+    correlation: float  # of position in the order with index in the dataset, from -1 to 1
 
 
 def measure_methods(
@@ -206,7 +194,10 @@ def pool_order(lengths: _Ints, pool_size: int, *, seed: int) -> _Ints:
     """Return the order of a pool that admits whole episodes and yields frames evenly. Pure."""
     starts = np.cumsum(lengths) - lengths
     episode_of = np.repeat(np.arange(lengths.size), lengths)
-    waiting = iter(_in_turn(lengths.size))
+    # Episodes are stored in consecutive files, which are read in turn.
+    files = np.array_split(np.arange(lengths.size), _FILES)
+    in_turn = chain.from_iterable(zip_longest(*(file.tolist() for file in files)))
+    waiting = (episode for episode in in_turn if episode is not None)
     left = lengths.copy()
     pool: list[int] = []
     order = np.empty(episode_of.size, dtype=np.int64)
@@ -246,13 +237,6 @@ def buffer_order(lengths: _Ints, pool_size: int, *, seed: int) -> _Ints:
             buffer[chosen] = buffer[-1]
             buffer.pop()
     return order
-
-
-def _in_turn(num_episodes: int) -> list[int]:
-    # Episodes are stored in consecutive files, which are read in turn.
-    files = np.array_split(np.arange(num_episodes), _FILES)
-    longest = max(file.size for file in files)
-    return [int(file[i]) for i in range(longest) for file in files if i < file.size]
 
 
 def plot_qualities(qualities: Sequence[ShuffleQuality], batch_size: int, path: Path) -> None:

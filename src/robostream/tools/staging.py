@@ -20,7 +20,7 @@ from typing import Any
 import av
 
 from robostream.errors import RobostreamError, WriteError
-from robostream.storage import parse_repo_url, redact, sync_to_disk
+from robostream.storage import parse_repo_url, redact, sync_to_disk, write_bytes_atomic
 from robostream.write import describe_free_space, move_durably
 
 # Linux: let a new file share the blocks of another until one of them is written to (Btrfs, XFS).
@@ -63,7 +63,7 @@ def new_folder(copy: str | Path, root: Path) -> Path:
 def visible_files(root: Path) -> Iterator[str]:
     """Yield the files below a folder, without hidden ones (a recorder's, git's, a download's).
 
-    Links are followed, but not to a folder that is already listed.
+    Follows links, but not to folders that are already listed.
     """
     seen = {root.resolve()}
     for folder, folders, names in os.walk(root, followlinks=True):
@@ -78,16 +78,9 @@ def visible_files(root: Path) -> Iterator[str]:
 def staging_folder(copy: Path, record: Mapping[str, Any], *, doing: str) -> Iterator[Path]:
     """Yield a folder for the copy's files; it becomes `copy` if the block ends without an error.
 
-    After an error or a kill, it stays. The next run with an equal `record` continues with it.
-
-    Args:
-        copy: The folder to make.
-        record: What the copy is made of, and how.
-        doing: The ending of the staging folder's name, such as "recoding".
-
-    Raises:
-        WriteError: Another run is using the folder, an unfinished run had another `record`, the
-            folder has files of no run, or the disk fails.
+    After an error or a kill, it stays, as `copy` with the ending `doing`. The next run with an
+    equal `record` continues with it. Raises WriteError if another run is using the folder, an
+    unfinished run had another record, the folder has files of no run, or the disk fails.
     """
     staging = copy.with_name(f"{copy.name}.{doing}")
     try:
@@ -124,10 +117,8 @@ def _claimed(staging: Path, record: Mapping[str, Any]) -> Iterator[None]:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found, wanted = (
-            os.pread(file, 1 << 16, 0).decode(errors="replace"),
-            json.dumps(record, indent=4),
-        )
+        wanted = json.dumps(record, indent=4)
+        found = os.pread(file, 1 << 16, 0).decode(errors="replace")
         if found and found != wanted:
             raise WriteError(
                 f"{staging}: an unfinished copy is here, begun with {' '.join(found.split())}; "
@@ -168,15 +159,31 @@ def new_file(target: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
 
 
-def copy_cheaply(source: Path, target: Path, *, link: bool) -> str:
-    """Copy a file without writing its bytes again where possible.
+def save_result(path: Path, content: bytes, *, what: str = "") -> None:
+    """Write a file, whole or not at all; an error says `what` cannot be written."""
+    try:
+        write_bytes_atomic(path, content)
+    except OSError as error:
+        raise WriteError(
+            f"cannot write {what}{path}: {error.strerror}. Choose another file, or free space."
+        ) from error
 
-    Returns "cloned", "linked" or "copied". With `link`, a hard link is made where the disk cannot
-    clone: one file under two names, so editing one changes both.
+
+def copy_cheaply(source: Path, target: Path, *, link: bool) -> str:
+    """Copy a file without writing its bytes again where possible, and return how.
+
+    "cloned", or "linked" with `link` where the disk cannot clone: one file under two names, so
+    editing one changes both. Else "copied".
     """
     source = source.resolve()  # a Hub snapshot is full of symbolic links
     target.parent.mkdir(parents=True, exist_ok=True)
-    if _clone(source, target):
+    try:
+        with open(source, "rb") as original, open(target, "wb") as copy:
+            fcntl.ioctl(copy, _FICLONE, original.fileno())
+    except OSError:
+        target.unlink(missing_ok=True)
+    else:
+        sync_to_disk(target)
         return "cloned"
     if link:
         with suppress(OSError):  # another disk, or one without links
@@ -191,14 +198,3 @@ def copy_durably(source: Path, target: Path) -> str:
     shutil.copyfile(source, target)
     sync_to_disk(target)
     return "copied"
-
-
-def _clone(source: Path, target: Path) -> bool:
-    try:
-        with open(source, "rb") as original, open(target, "wb") as copy:
-            fcntl.ioctl(copy, _FICLONE, original.fileno())
-    except OSError:
-        target.unlink(missing_ok=True)
-        return False
-    sync_to_disk(target)
-    return True

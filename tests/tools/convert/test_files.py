@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from robostream.errors import WriteError
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.tools.convert.conversion import converted_info
-from robostream.tools.convert.files import compare_videos, has_equal_bits
+from robostream.tools.convert import converted_info
+from robostream.tools.convert_files import compare_videos, has_equal_bits
 from robostream.write import (
     EpisodeFile,
     FilePlace,

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from robostream.errors import WriteError
-from robostream.tools import convert_dataset
-from robostream.tools.convert import conversion
+from robostream.tools import convert, convert_dataset
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.tools.convert.killed_conversions import contents
 from tests.tools.convert.test_conversion import (
@@ -102,7 +101,7 @@ def test_a_source_that_changed_meanwhile_is_converted_as_it_is(
 def interrupt(source: Path, copy: Path, **sizes: float) -> None:
     """Begin a conversion and stop it when all data and video files are made."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversion, "write_tables", stop)
+        patch.setattr(convert, "write_tables", stop)
         with pytest.raises(KeyboardInterrupt):
             convert_dataset(source, copy, **sizes)
 

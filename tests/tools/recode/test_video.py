@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from robostream.errors import VideoFileError, WriteError
-from robostream.tools.recode.encoding import CODECS, RecodeSpec, VideoJob, encode_video
-from robostream.tools.recode.frames import check_copy
+from robostream.tools.recode_videos import CODECS, RecodeSpec, VideoJob, check_copy, encode_video
 from tests.decode.videos import FPS, KINDS, encode, reference
 from tests.parameters import long_except
 

@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream import config
-from robostream.tools.synth.arm import forward, inverse
-from robostream.tools.synth.camera import CAMERA_NAMES
+from robostream.tools.synth.geometry import CAMERA_NAMES, forward, inverse
 from robostream.tools.synth.objects import bones
 from robostream.tools.synth.script import ALL_TASKS, EpisodeScript, choose_tasks, write_script
 from robostream.tools.synth.view import View, camera_at, open_view, render, render_depth

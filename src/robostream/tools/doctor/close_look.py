@@ -18,75 +18,57 @@ from robostream.device import open_on_gpu
 from robostream.errors import DatasetError, SelectionError, StorageError
 from robostream.storage import FileOpener
 from robostream.tools.doctor import files, frames, rows, tables
+from robostream.tools.doctor import findings as checks
 from robostream.tools.doctor.content import read_head, recognise
 from robostream.tools.doctor.examine import CHECKS, open_or_judge
 from robostream.tools.doctor.files import ListedFile, SampleTable
-from robostream.tools.doctor.findings import (
-    Answers,
-    Finding,
-    Item,
-    Remarks,
-    Verdict,
-    ask,
-    check,
-    collect,
-    error,
-)
 from robostream.tools.machine import AV1_CARDS, advise_device, check_gpu
 
 _FIRST_BYTES = 16
+_LABEL = 13  # characters
 # Facts by name, in lines by label.
 Facts = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class GpuFailure(Item):
+class GpuFailure(checks.Item):
     """Why the GPU does not decode a video that it must decode."""
 
     level: ClassVar[str] = "frames"
     reason: str
 
 
-@check(
+@checks.check(
     why="training with video_decode_device='cuda' fails",
     cure="Decode on the CPU, or make a copy: robostream recode ROOT COPY --codec h264",
 )
-def gpu(failure: GpuFailure) -> Remarks:
+def gpu(failure: GpuFailure) -> checks.Remarks:
     """The GPU decodes the videos, if it is asked to."""
-    yield error(failure.reason)
+    yield checks.error(failure.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class CloseLook:
-    """Everything about one episode: facts by subject, and the answers of the checks.
-
-    There are no facts if the dataset cannot be opened.
-    """
+    """Everything about one episode: facts by subject, unless it cannot be opened, and findings."""
 
     url: str
     episode: int
     facts: dict[str, Facts]
-    findings: tuple[Finding, ...]
+    findings: tuple[checks.Finding, ...]
 
     @property
     def decodes(self) -> bool:
         """Whether nothing prevents the episode from being loaded."""
-        return all(finding.verdict < Verdict.ERROR for finding in self.findings)
+        return all(finding.verdict < checks.Verdict.ERROR for finding in self.findings)
 
 
 def look_closely(
     location: DatasetLocation, *, episode: int, cameras: Sequence[str] | None, device: str
 ) -> CloseLook:
-    """Return all that can be seen of an episode.
+    """Return all that can be seen of an episode, by some cameras (None: all).
 
-    Args:
-        location: Where the dataset is.
-        episode: The episode.
-        cameras: The cameras to look at; None for all.
-        device: "cpu" or "cuda"; with "cuda", a video that the GPU cannot decode is an error.
-
-    Raises:
-        SelectionError: There is no such episode or camera.
+    With the device "cuda", a video that the GPU cannot decode is an error. Raises SelectionError if
+    there is no such episode or camera.
     """
     dataset = open_or_judge(location)
     if not isinstance(dataset, OpenedDataset):
@@ -113,13 +95,13 @@ class _Look:
         self._files = files.DatasetFiles(dataset)
         listed = files.list_files(dataset.meta)
         self._listed = {file.camera: file for file in listed if episode in file.episodes}
-        self._answers: Answers = []
+        self._answers: checks.Answers = []
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[checks.Finding]:
         """Return the answers that concern the episode."""
         own = [a for a in self._answers if not a[1].episodes or self._episode in a[1].episodes]
         asked = [one for one in CHECKS if one.item not in (tables.Opening, tables.Tables)]
-        return collect([*asked, gpu], own)
+        return checks.collect([*asked, gpu], own)
 
     def read_rows(self) -> Facts:
         """Return the facts about the dataset and the episode's rows."""
@@ -156,9 +138,9 @@ class _Look:
             facts["on the GPU"] = {"": self._try_gpu(item, rate)}
         return facts
 
-    def _ask(self, item: Item) -> bool:
+    def _ask(self, item: checks.Item) -> bool:
         """Ask all checks about an item; return whether its file can be read."""
-        self._answers += ask((*CHECKS, gpu), item)
+        self._answers += checks.ask((*CHECKS, gpu), item)
         return not isinstance(item, ListedFile)
 
     def _try_gpu(self, item: SampleTable, images_per_s: float) -> str:
@@ -231,3 +213,25 @@ def _describe_video(item: SampleTable, episode: int) -> Facts:
             "starts at a key frame": "yes" if first in index.start_frames else "no",
         },
     }
+
+
+def look_json(look: CloseLook) -> dict[str, Any]:
+    """Return all facts about an episode and the answers of the checks, for JSON."""
+    findings = [checks.finding_json(finding) for finding in look.findings]
+    facts = {"dataset": look.url, "episode": look.episode, "decodes": look.decodes}
+    return facts | {"facts": look.facts, "findings": findings}
+
+
+def look_text(look: CloseLook, *, width: int) -> str:
+    """Return all facts about an episode, then what is wrong, as text of a width."""
+    parts = [look.url]
+    for subject, facts in look.facts.items():
+        lines = [subject]
+        for name, values in facts.items():
+            text = ", ".join(f"{key} {value}".strip() for key, value in values.items())
+            first, later = f"  {name:{_LABEL}}", " " * (_LABEL + 2)
+            lines.append(checks.fill(text, width, initial_indent=first, subsequent_indent=later))
+        parts.append("\n".join(lines))
+    verdict = f"OK: episode {look.episode} decodes." if look.decodes else "FAILED: see the errors."
+    parts += checks.describe_findings(look.findings, look.url, False, width)
+    return "\n\n".join([*parts, verdict])

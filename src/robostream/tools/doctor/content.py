@@ -82,9 +82,9 @@ def explain_file(opener: FileOpener, file: str, want: str, error: Exception) -> 
 
 
 def explain_content(opener: FileOpener, file: str, want: str) -> FileProblem | None:
-    """Return what is in a file that should be an "mp4" or "parquet"; None if it looks right.
+    """Return what is in a file that should be an "mp4" or "parquet".
 
-    None also if it cannot be read, such as a folder.
+    None if it looks right, or cannot be read, such as a folder.
     """
     source = opener.open(file)
     try:

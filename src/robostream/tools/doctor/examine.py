@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,19 +19,15 @@ from robostream.meta import LeRobotDatasetMetadata, is_being_recorded, noting_co
 from robostream.progress import track
 from robostream.storage import CancellingPool, FileOpener, as_location, list_refs, parse_repo_url
 from robostream.tools.doctor import files, frames, rows, tables
+from robostream.tools.doctor import findings as checks
 from robostream.tools.doctor.content import explain_content
 from robostream.tools.doctor.files import ListedFile
-from robostream.tools.doctor.findings import Answers, Check, Finding, Item, Verdict, ask, collect
 
-Read = Callable[[Any], Iterable[Item]]
+Read = Callable[[Any], Iterable[checks.Item]]
 
 # In the order in which their modules define them.
-CHECKS = tuple(
-    one
-    for module in (tables, files, rows, frames)
-    for one in vars(module).values()
-    if isinstance(one, Check)
-)
+_DEFINED = chain.from_iterable(vars(module).values() for module in (tables, files, rows, frames))
+CHECKS = tuple(one for one in _DEFINED if isinstance(one, checks.Check))
 # Of a remote dataset with more files, so many are read unless all are asked for.
 SAMPLED_FILES = 500
 _REMOTE_THREADS = 16
@@ -39,44 +36,31 @@ _STAGED = re.compile(r"images/.*/episode[-_](\d+)/")
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """What to read, and what to compare it with.
+    """What to read, and what to compare it with."""
 
-    Attributes:
-        reads_rows: Whether to read all rows.
-        frames: The share of episodes whose frames are decoded; 0 for none.
-        threads: Threads that read a local dataset.
-        reads_all: Whether to read all files of a remote dataset, however many.
-        chunk: Frames that a policy predicts at a time; None for the usual number.
-        selections: Selections by name, as episodes, that should share no recording.
-    """
-
-    reads_rows: bool = False
-    frames: float = 0.0
-    threads: int = 1
-    reads_all: bool = False
-    chunk: int | None = None
+    reads_rows: bool = False  # whether to read all rows
+    frames: float = 0.0  # the share of episodes whose frames are decoded; 0 for none
+    threads: int = 1  # threads that read a local dataset
+    reads_all: bool = False  # whether to read all files of a remote dataset, however many
+    chunk: int | None = None  # frames that a policy predicts at a time; None for the usual number
+    # Episodes of selections, by name, that should share no recording.
     selections: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The answers to all checks that were asked.
-
-    Attributes:
-        meta: The metadata; None if it cannot be read.
-        read: How many things of each kind were read.
-    """
+    """The answers to all checks that were asked."""
 
     url: str
-    meta: LeRobotDatasetMetadata | None
-    read: Mapping[str, int]
-    findings: tuple[Finding, ...]
+    meta: LeRobotDatasetMetadata | None  # None if it cannot be read
+    read: Mapping[str, int]  # how many things of each kind were read
+    findings: tuple[checks.Finding, ...]
     seconds: float
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> checks.Verdict:
         """The worst verdict."""
-        return max((finding.verdict for finding in self.findings), default=Verdict.OK)
+        return max((finding.verdict for finding in self.findings), default=checks.Verdict.OK)
 
 
 def examine_dataset(location: DatasetLocation, options: DoctorOptions) -> Examination:
@@ -94,19 +78,19 @@ def examine_dataset(location: DatasetLocation, options: DoctorOptions) -> Examin
     if options.frames:
         reader.read_frames()
     levels = {"default", *(["rows"] * options.reads_rows), *(["frames"] * bool(options.frames))}
-    findings = collect([one for one in CHECKS if one.item.level in levels], reader.answers)
+    findings = checks.collect([one for one in CHECKS if one.item.level in levels], reader.answers)
     seconds = time.perf_counter() - began
     return Examination(dataset.files.url, dataset.meta, reader.read, tuple(findings), seconds)
 
 
-def open_or_judge(location: DatasetLocation) -> OpenedDataset | tuple[Finding, ...]:
+def open_or_judge(location: DatasetLocation) -> OpenedDataset | tuple[checks.Finding, ...]:
     """Return the opened dataset, or the answers of the checks if it cannot be opened."""
     try:
         return open_dataset(location, SampleOptions())
     except (DatasetError, MissingExtraError, OSError) as failure:
         asked = [one for one in CHECKS if one.item is tables.Opening]
         opening = tables.Opening(failure=_explain_opening(location, failure))
-        return tuple(collect(asked, ask(asked, opening)))
+        return tuple(checks.collect(asked, checks.ask(asked, opening)))
 
 
 class _Reader:
@@ -117,7 +101,7 @@ class _Reader:
         self._files = files.DatasetFiles(dataset)
         self._listed = list(files.list_files(dataset.meta))
         self._readable: list[ListedFile] = []
-        self.answers: Answers = []
+        self.answers: checks.Answers = []
         self.read: dict[str, int] = {}
 
     def read_tables(self, contradictions: Sequence[Exception]) -> None:
@@ -126,8 +110,7 @@ class _Reader:
         self._ask(tables.Opening(version=meta.info.codebase_version, refs=refs))
         strays = list_strays(self._files.opener, self._listed)
         recording = is_being_recorded(meta.root)
-        stats, chunk = meta.stats or {}, self._options.chunk
-        self._ask(tables.Tables(meta, contradictions, strays, recording, chunk, stats))
+        self._ask(tables.Tables(meta, contradictions, strays, recording, self._options.chunk))
 
     def read_files(self) -> None:
         chosen, unit = self._listed, "files"
@@ -136,7 +119,7 @@ class _Reader:
         if len(chosen) < len(self._listed):
             unit = f"of {len(self._listed):,} files (--all reads them all)"
 
-        def read(listed: ListedFile) -> list[Item]:
+        def read(listed: ListedFile) -> list[checks.Item]:
             return [files.read_file(self._files.opener, listed)]
 
         self._readable = self._run(
@@ -150,24 +133,23 @@ class _Reader:
         self._ask(rows.AllRows(self._dataset.meta, summaries, self._options.selections))
 
     def read_frames(self) -> None:
-        def read(clip: tuple[str, int]) -> list[Item]:
-            return [frames.read_clip(self._files, *clip)]
-
-        clips = self._run("frames", "clips", list(self._choose_clips()), read, lambda clip: clip)
-        self._ask(frames.AllClips(self._dataset.meta, clips))
-
-    def _choose_clips(self) -> Iterator[tuple[str, int]]:
-        """Yield (camera, episode) of an even share of each camera's clips that can be read."""
-        meta = self._dataset.meta
+        """Read an even share of each camera's clips that can be read."""
+        meta, chosen = self._dataset.meta, []
         for camera in meta.camera_keys:
             key = camera if camera in meta.video_keys else ""
             held = [listed.episodes for listed in self._readable if listed.camera == key]
             episodes = [int(episode) for some in held for episode in some]
             count = -int(-len(episodes) * self._options.frames // 1)
-            yield from ((camera, episodes[k * len(episodes) // count]) for k in range(count))
+            chosen += [(camera, episodes[k * len(episodes) // count]) for k in range(count)]
 
-    def _ask(self, item: Item) -> None:
-        self.answers += ask(CHECKS, item)
+        def read(clip: tuple[str, int]) -> list[checks.Item]:
+            return [frames.read_clip(self._files, *clip)]
+
+        clips = self._run("frames", "clips", chosen, read, lambda clip: clip)
+        self._ask(frames.AllClips(meta, clips))
+
+    def _ask(self, item: checks.Item) -> None:
+        self.answers += checks.ask(CHECKS, item)
 
     def _run(
         self, label: str, unit: str, jobs: Sequence[Any], read: Read, keep: Callable[[Any], Any]
@@ -175,8 +157,8 @@ class _Reader:
         """Read items in parallel, ask the checks about them, and return what is kept of them."""
         threads = _REMOTE_THREADS if self._dataset.files.is_remote else self._options.threads
 
-        def examine(job: Any) -> list[tuple[Answers, Any]]:
-            return [(ask(CHECKS, item), keep(item)) for item in read(job)]
+        def examine(job: Any) -> list[tuple[checks.Answers, Any]]:
+            return [(checks.ask(CHECKS, item), keep(item)) for item in read(job)]
 
         with CancellingPool(threads) as pool:
             done = track(pool.map(examine, jobs), f"doctor: {label}", len(jobs), unit)
@@ -213,3 +195,32 @@ def list_strays(opener: FileOpener, listed: Sequence[ListedFile]) -> Sequence[st
     stop = max(int(file.episodes.max()) for file in listed) + 1
     saved = {file for file in found if (of := _STAGED.match(file)) and int(of[1]) < stop}
     return sorted(found - saved - {file.file for file in listed})
+
+
+def examination_json(examined: Examination) -> dict[str, Any]:
+    """Return all answers, for JSON."""
+    return {
+        "dataset": examined.url,
+        "verdict": examined.verdict.name.lower(),
+        "seconds": examined.seconds,
+        "read": dict(examined.read),
+        "findings": [checks.finding_json(finding) for finding in examined.findings],
+    }
+
+
+def examination_text(examined: Examination, *, markdown: bool, width: int) -> str:
+    """Return the findings, the worst first, as text of a width or as Markdown."""
+    headline = examined.url
+    if examined.meta is not None:
+        info = examined.meta.info
+        read = ", ".join(f"{number:,} {what}" for what, number in examined.read.items())
+        headline += (
+            f": {info.codebase_version}, {len(examined.meta.episodes):,} episodes, "
+            f"{info.total_frames:,} frames, {len(info.camera_keys)} cameras. Read in "
+            f"{examined.seconds:.1f} s: {read}."
+        )
+    counts = sorted(Counter(f.verdict for f in examined.findings).items(), reverse=True)
+    named = [f"{n} {v.name.lower()}{'s' if n > 1 and v else ''}" for v, n in counts]
+    described = checks.describe_findings(examined.findings, examined.url, markdown, width)
+    last = f"{len(examined.findings)} checks: {', '.join(named)}."
+    return "\n\n".join([checks.fill(headline, width), *described, last])

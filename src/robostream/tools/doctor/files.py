@@ -55,14 +55,10 @@ class DatasetFiles:
 
 @dataclass(frozen=True, slots=True)
 class ListedFile(Item):
-    """A file of rows or a video, the episodes that the table puts into it, and if it is readable.
-
-    Attributes:
-        camera: The camera of a video; empty for rows.
-    """
+    """A file of rows or a video, and the episodes that the table puts into it."""
 
     meta: LeRobotDatasetMetadata
-    camera: str
+    camera: str  # the camera of a video; empty for rows
     file: str
     episodes: Int64s
     problem: FileProblem | None = None
@@ -106,17 +102,12 @@ class Footer(Item):
 
 @dataclass(frozen=True, slots=True)
 class SampleTable(Item):
-    """The index of an MP4, matched with the times of its episodes' rows.
-
-    Attributes:
-        numbers: The frame nearest to the time of each row.
-        errors_s: The distance between the two times.
-    """
+    """The index of an MP4, matched with the times of its episodes' rows."""
 
     listed: ListedFile
     index: FrameIndex
-    numbers: Int64s
-    errors_s: Floats
+    numbers: Int64s  # the frame nearest to the time of each row
+    errors_s: Floats  # the distance between the two times
 
     def episodes_of(self, is_concerned: npt.NDArray[np.bool_]) -> list[int]:
         """Return the episodes of some rows."""

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks as data: what each looks at, what it found, why that matters, and the cure."""
+"""Checks as data, what they found, and findings as text, Markdown and JSON."""
 
 from __future__ import annotations
 
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar, Protocol, get_type_hints
 
+import numpy as np
+
 # The cure of most checks.
 COPY_AGAIN = "Copy the whole dataset from one revision, or repair a copy with --fix."
 _MOST_NAMED = 5
+# Faults of one check that are printed; JSON has all of them.
+_MOST_REMARKS = 3
+_MOST_RANGES = 8
+fill = partial(textwrap.fill, break_long_words=False, break_on_hyphens=False)
 
 
 class Verdict(IntEnum):
@@ -26,20 +33,13 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One thing that a check found.
-
-    Attributes:
-        what: What was found, and what was wanted.
-        episodes: The episodes concerned; none if it concerns the whole dataset.
-        files: The files concerned.
-        cure: What to do, if the check's own cure does not fit.
-    """
+    """One thing that a check found."""
 
     verdict: Verdict
-    what: str
-    episodes: Sequence[int] = ()
-    files: tuple[str, ...] = ()
-    cure: str = ""
+    what: str  # what was found, and what was wanted
+    episodes: Sequence[int] = ()  # the episodes concerned; none if it concerns the whole dataset
+    files: tuple[str, ...] = ()  # the files concerned
+    cure: str = ""  # what to do, if the check's own cure does not fit
 
 
 Remarks = Iterator[Remark]
@@ -53,33 +53,21 @@ class Item(Protocol):
     """Something that was read and that checks look at.
 
     If it, or its attribute `listed`, has a file or episodes, its remarks concern these.
-
-    Attributes:
-        level: The level at which it is read.
     """
 
-    level: ClassVar[str] = "default"
+    level: ClassVar[str] = "default"  # the level at which it is read
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question about a dataset.
+    """One question about a dataset."""
 
-    Attributes:
-        id: Its name for scripts.
-        item: The type of items that it looks at.
-        title: What holds for a sound dataset.
-        why: Why it matters for training.
-        cure: What to do if it does not hold.
-        find: Yields the remarks of an item. Pure.
-    """
-
-    id: str
-    item: type[Item]
-    title: str
-    why: str
-    cure: str
-    find: Callable[[Any], Remarks]
+    id: str  # its name for scripts
+    item: type[Item]  # the type of items that it looks at
+    title: str  # what holds for a sound dataset
+    why: str  # why it matters for training
+    cure: str  # what to do if it does not hold
+    find: Callable[[Any], Remarks]  # yields the remarks of an item. Pure
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +136,59 @@ def shorten(values: Sequence[object]) -> str:
     more = len(values) - _MOST_NAMED
     named = ", ".join(map(str, values[:_MOST_NAMED]))
     return f"{named} and {more:,} more" if more > 0 else named
+
+
+def describe_episodes(episodes: Sequence[int]) -> str:
+    """Return ascending numbers as ranges: "3, 7-9 (4 in all)"."""
+    runs = np.split(episodes, np.flatnonzero(np.diff(episodes) != 1) + 1)
+    parts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
+    shown = [*parts[:_MOST_RANGES], "..."] if len(parts) > _MOST_RANGES else parts
+    return ", ".join(shown) + (f" ({len(episodes):,} in all)" if len(parts) > 1 else "")
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """Return the answer to a check, for JSON."""
+    one = finding.check
+    return {
+        "id": one.id,
+        "level": one.item.level,
+        "verdict": finding.verdict.name.lower(),
+        "checks": one.title,
+        "episodes": finding.episodes,
+        "remarks": [
+            asdict(remark)
+            | {"verdict": remark.verdict.name.lower(), "cure": remark.cure or one.cure}
+            for remark in finding.remarks
+        ],
+        "why": one.why,
+    }
+
+
+def describe_findings(
+    findings: Iterable[Finding], url: str, markdown: bool, width: int
+) -> list[str]:
+    """Return the findings, the worst first; their files are named as in the dataset."""
+    found = sorted(findings, key=lambda finding: -finding.verdict)
+    return [_describe(finding, url, markdown, width) for finding in found if finding.verdict]
+
+
+def _describe(finding: Finding, url: str, markdown: bool, width: int) -> str:
+    verdict, name = finding.verdict.name.lower(), finding.check.id
+    shown, more = finding.remarks[:_MOST_REMARKS], len(finding.remarks) - _MOST_REMARKS
+    lines = []
+    for remark in shown:
+        text = remark.what
+        if remark.files and remark.files[0] not in text:
+            text += f" In {shorten(remark.files)}."
+        if remark.episodes:
+            word = "Episodes" if len(remark.episodes) > 1 else "Episode"
+            text += f" {word} {describe_episodes(remark.episodes)}."
+        lines.append(("", text.replace(f"{url}/", "")))
+    lines += [("", f"{more} more such findings; --json lists them.")] if more > 0 else []
+    cure = finding.remarks[0].cure or finding.check.cure
+    lines += [("why: ", f"{finding.check.why}."), ("cure: ", cure)]
+    if markdown:
+        return "\n".join([f"### {verdict}: {name}\n", *(f"- {a}{text}" for a, text in lines)])
+    indented = partial(fill, width=width, subsequent_indent=" " * 9)
+    filled = (indented(text, initial_indent=f"  {label:7}") for label, text in lines)
+    return "\n".join([f"{verdict:8} {name}", *filled])

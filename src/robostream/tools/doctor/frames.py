@@ -44,26 +44,18 @@ class SmallFrame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodedClip(Item):
-    """One camera's frames of an episode, up to the one that does not decode.
-
-    Attributes:
-        problem: Why not all frames were decoded.
-        num_black: Frames that are black.
-        longest_still: The most frames in a row that look the same.
-        motion: How far the robot moved meanwhile, in standard deviations.
-        mean: The mean of each channel; None for depth.
-    """
+    """One camera's frames of an episode, up to the one that does not decode."""
 
     level: ClassVar[str] = "frames"
     meta: LeRobotDatasetMetadata
     camera: str
     episodes: tuple[int, ...]
-    problem: str
+    problem: str  # why not all frames were decoded
     num_frames: int
-    num_black: int
-    longest_still: int
-    motion: float
-    mean: Floats | None
+    num_black: int  # frames that are black
+    longest_still: int  # the most frames in a row that look the same
+    motion: float  # how far the robot moved meanwhile, in standard deviations
+    mean: Floats | None  # the mean of each channel; None for depth
     sizes: frozenset[tuple[int, int]]
 
 

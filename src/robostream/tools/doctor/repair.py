@@ -29,9 +29,16 @@ from robostream.assemble import DatasetLocation, SampleOptions, compute_stats, o
 from robostream.errors import WriteError
 from robostream.meta import LeRobotDatasetMetadata, noting_contradictions
 from robostream.storage import FileOpener, as_location, write_bytes_atomic
-from robostream.tools.doctor.examine import DoctorOptions, Examination, examine_dataset, list_strays
+from robostream.tools.doctor.examine import (
+    DoctorOptions,
+    Examination,
+    examination_json,
+    examination_text,
+    examine_dataset,
+    list_strays,
+)
 from robostream.tools.doctor.files import Int64s, SampleTable, list_files, read_file
-from robostream.tools.doctor.findings import Verdict, shorten
+from robostream.tools.doctor.findings import Verdict, describe_episodes, fill, shorten
 from robostream.tools.doctor.tables import split_texts
 from robostream.tools.recorded_stats import write_stats
 from robostream.tools.staging import copy_cheaply, local_folder, new_folder, visible_files
@@ -63,14 +70,8 @@ def repair_dataset(
 ) -> RepairReport:
     """Write a repaired copy of a local v3.0 dataset to a new folder, and examine it.
 
-    Args:
-        root: The dataset's folder.
-        dest: The new folder.
-        options: The level at which the copy must be sound.
-        before: What the doctor says of the dataset.
-
-    Raises:
-        WriteError: A folder is unsuitable, or nothing can be repaired.
+    It must be sound at the level of the options. `before` is what the doctor says of the dataset.
+    Raises WriteError if a folder is unsuitable, or if nothing can be repaired.
     """
     source, dest = check_folders(root, dest)
     if before.meta is None or before.meta.info.is_v2:
@@ -89,7 +90,10 @@ def repair_dataset(
         bad = (e for r in remarks if r.verdict == Verdict.ERROR for e in r.episodes)
         keep = min(bad, default=total)
         repairs += [_truncate(_Copy(copy), keep)] if keep < total else []
-        repairs += _leave_out_strays(_Copy(copy))
+        if strays := list_strays(FileOpener(as_location(copy)), _Copy(copy).listed):
+            repairs.append(f"left out files that belong to no episode: {shorten(strays)}")
+        for stray in strays:
+            (copy / stray).unlink()
         wrong = [r.what for f in before.findings if f.check.id in _STATS for r in f.remarks]
         if repairs or wrong:
             cameras = tuple(before.meta.camera_keys)
@@ -137,10 +141,7 @@ def _trim_parquet(content: bytes) -> bytes | None:
 
 
 def _cut_video(path: Path, stops: Int64s, fps: float) -> bool:
-    """Keep a video's whole frames up to the last possible stop; return whether there is one.
-
-    Nothing is encoded.
-    """
+    """Keep whole frames up to the last possible stop, as encoded; return whether there is one."""
     shown: list[int] = []
     rate, target = frame_rate(fps), path.with_suffix(".part")
     with suppress(av.FFmpegError, WriteError, IndexError):
@@ -253,14 +254,6 @@ def _truncate(copy: _Copy, keep: int) -> str:
     return f"kept the {keep} episodes before the first that cannot be read"
 
 
-def _leave_out_strays(copy: _Copy) -> list[str]:
-    """Delete the files that no episode refers to."""
-    strays = list_strays(copy.opener, copy.listed)
-    for file in strays:
-        (copy.root / file).unlink()
-    return [f"left out files that belong to no episode: {shorten(strays)}"] if strays else []
-
-
 def _read_first(path: Path, num_rows: int) -> pa.Table:
     """Return the first rows of a file, without reading row groups after them."""
     with pq.ParquetFile(path) as file:
@@ -324,3 +317,23 @@ def _write_rows(path: Path, table: pa.Table, lengths: Int64s) -> None:
 
 
 _STEPS = (_salvage, _repair_places, _repair_spans, _repair_rows)
+
+
+def repair_json(repaired: RepairReport) -> dict[str, Any]:
+    """Return what was repaired and the answers about the copy, for JSON."""
+    return {
+        "path": str(repaired.path),
+        "repairs": repaired.repairs,
+        "episodes_left_out": list(repaired.left_out),
+        "after": examination_json(repaired.examined),
+    }
+
+
+def repair_text(repaired: RepairReport, *, markdown: bool, width: int) -> str:
+    """Return what was repaired, and the findings about the copy."""
+    lines = [f"- {text}" for text in repaired.repairs]
+    if repaired.left_out:
+        lines.append(f"- left out the episodes {describe_episodes(repaired.left_out)}")
+    lines = [f"Wrote {repaired.path}:", *(lines or ["- a plain copy: there was nothing to repair"])]
+    filled = "\n".join(fill(line, width, subsequent_indent="  ") for line in lines)
+    return f"{filled}\n\n{examination_text(repaired.examined, markdown=markdown, width=width)}"

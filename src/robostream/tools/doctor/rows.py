@@ -52,18 +52,13 @@ class EpisodeContent(Item):
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSummary:
-    """What is kept of an episode's rows.
-
-    Attributes:
-        stats: Moments of each feature.
-        ranks: By (feature, quantile), how many values are below the recorded one, and up to it.
-        digest: A digest of actions and states.
-    """
+    """What is kept of an episode's rows."""
 
     episode: int
-    stats: Stats
+    stats: Stats  # moments of each feature
+    # By (feature, quantile): how many values are below the recorded one, and up to it.
     ranks: Mapping[tuple[str, str], npt.NDArray[np.int64]]
-    digest: str
+    digest: str  # A digest of actions and states
 
 
 @dataclass(frozen=True, slots=True)

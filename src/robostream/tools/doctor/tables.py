@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -46,21 +46,13 @@ class Opening(Item):
 
 @dataclass(frozen=True, slots=True)
 class Tables(Item):
-    """The metadata.
-
-    Attributes:
-        contradictions: Errors in it that do not prevent reading the rest.
-        stray_files: Files of rows, videos or staged images that no episode refers to.
-        is_being_recorded: Whether a recorder left episodes that are not in the dataset.
-        chunk: Frames that a policy predicts at a time; None for the usual number.
-    """
+    """The metadata."""
 
     meta: LeRobotDatasetMetadata
-    contradictions: Sequence[Exception] = ()
-    stray_files: Sequence[str] = ()
-    is_being_recorded: bool = False
-    chunk: int | None = None
-    stats: Mapping[str, FeatureStats] = field(default_factory=dict)
+    contradictions: Sequence[Exception] = ()  # errors in it that do not prevent reading the rest
+    stray_files: Sequence[str] = ()  # of rows, videos, staged images; no episode refers to them
+    is_being_recorded: bool = False  # whether a recorder left episodes that are not in the dataset
+    chunk: int | None = None  # frames that a policy predicts at a time; None for the usual number
 
 
 def is_policy_feature(key: str) -> bool:
@@ -145,16 +137,16 @@ def tasks(tables: Tables) -> Remarks:
 @check(why="policies normalise with them", cure=COMPUTE_STATS)
 def stats_missing(tables: Tables) -> Remarks:
     """Every feature has statistics."""
-    if not tables.stats:
+    if not (stats := tables.meta.stats):
         yield warning("there are no statistics at all.")
         return
     features = tables.meta.features
     wanted = [k for k, entry in features.items() if entry["dtype"] not in NO_STATS_DTYPES]
     for key in wanted:
-        if missing := [name for name in MOMENTS if name not in tables.stats.get(key, {})]:
+        if missing := [name for name in MOMENTS if name not in stats.get(key, {})]:
             is_used = is_policy_feature(key) or features[key]["dtype"] in CAMERA_DTYPES
             yield (warning if is_used else note)(f"{key} has no {', '.join(missing)}.")
-    if not any("q50" in tables.stats.get(key, {}) for key in wanted):
+    if not any("q50" in stats.get(key, {}) for key in wanted):
         yield note("there are no quantiles, which some policies normalise with.")
 
 
@@ -163,7 +155,7 @@ def stats_wrong(tables: Tables) -> Remarks:
     """Shapes, counts and order of statistics are possible."""
     features, total = tables.meta.features, tables.meta.total_frames
     counted: dict[str, list[str]] = defaultdict(list)
-    for key, entry in tables.stats.items():
+    for key, entry in (tables.meta.stats or {}).items():
         if key not in features:
             yield note(f"there are statistics of {key}, which is no feature.")
             continue
@@ -207,7 +199,7 @@ def _find_disorder(entry: FeatureStats) -> Iterator[str]:
 )
 def stats_zero_std(tables: Tables) -> Remarks:
     """No action or state has a deviation of 0."""
-    for key, entry in tables.stats.items():
+    for key, entry in (tables.meta.stats or {}).items():
         still = np.flatnonzero(entry.get("std", np.ones(1)) == 0).tolist()
         if still and is_policy_feature(key) and tables.meta.total_frames > 1:
             yield warning(f"{key}: std is 0 for the entries {shorten(still)}.")

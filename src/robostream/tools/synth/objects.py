@@ -21,8 +21,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robostream.tools.synth.arm import ArmPose, Floats, above
-from robostream.tools.synth.camera import LIGHT, NEAREST_M, Box, Camera, Plane, cast_down, flat
+from robostream.tools.synth.geometry import (
+    LIGHT,
+    NEAREST_M,
+    ArmPose,
+    Box,
+    Camera,
+    Floats,
+    Plane,
+    above,
+    cast_down,
+    flat,
+)
 from robostream.tools.synth.script import Prop, Track
 
 Rgb = tuple[float, float, float]
@@ -136,8 +146,12 @@ def draw_object(camera: Camera, track: Track, frame: int) -> Iterator[Layer]:
     """Yield an object in one frame of its track, and its shadow on the table."""
     prop, base, turn = track.prop, track.base[frame], float(track.turn[frame])
     ends = cast_down(np.stack([base, above(base, 0.7 * prop.size.height_m)]))
-    blur_m = 0.008 + 0.1 * float(base[2])
-    yield from _upright_shadow(camera, ends, radius_m=0.95 * prop.size.radius_m, blur_m=blur_m)
+    blur_m, shadow_m = 0.008 + 0.1 * float(base[2]), 0.95 * prop.size.radius_m
+    margin_px = camera.focal_px * blur_m / max(float(camera.project(ends[0])[2]), NEAREST_M)
+    for disc in _see_disc(camera, ends[0], ends[1], radius_m=shadow_m, margin_px=margin_px):
+        inside = _rod(disc.p, disc.q, disc.end, (1.0, disc.end_radius)).inside
+        blur = max(blur_m / shadow_m, 1 / disc.unit_px)
+        yield _shadow(disc.box, inside, blur=blur, darkness=0.36)
     if prop.kind == "cube":
         yield from _draw_cube(camera, prop, base, turn)
     elif prop.kind == "ball":
@@ -255,17 +269,6 @@ def _draw_vessel(
         if is_filled:
             near = alpha * (1.0 - enclosed)
             yield Layer(disc.box, near, wall, disc.depth_m, disc.depth_m - behind_m)
-
-
-def _upright_shadow(
-    camera: Camera, ends: Floats, *, radius_m: float, blur_m: float
-) -> Iterator[Layer]:
-    """Yield the shadow of an upright round object; `ends` are its foot and top on the table."""
-    margin_px = camera.focal_px * blur_m / max(float(camera.project(ends[0])[2]), NEAREST_M)
-    for disc in _see_disc(camera, ends[0], ends[1], radius_m=radius_m, margin_px=margin_px):
-        inside = _rod(disc.p, disc.q, disc.end, (1.0, disc.end_radius)).inside
-        blur = max(blur_m / radius_m, 1 / disc.unit_px)
-        yield _shadow(disc.box, inside, blur=blur, darkness=0.36)
 
 
 class _Disc(NamedTuple):

@@ -21,8 +21,7 @@ from robostream.errors import EncoderStalledError, WriteError
 from robostream.meta import DatasetInfo
 from robostream.progress import Progress
 from robostream.tools.child_processes import run_in_children
-from robostream.tools.synth.arm import JOINT_NAMES
-from robostream.tools.synth.camera import CAMERA_NAMES, DEPTH_CAMERA_NAME
+from robostream.tools.synth.geometry import CAMERA_NAMES, DEPTH_CAMERA_NAME, JOINT_NAMES
 from robostream.tools.synth.script import (
     ALL_TASKS,
     EpisodeScript,
@@ -47,42 +46,26 @@ DEPTH_KEY = f"observation.images.{DEPTH_CAMERA_NAME}_depth"
 
 @dataclass(frozen=True, slots=True)
 class SynthSpec:
-    """A synthetic dataset; with the same libraries, equal specs give equal datasets.
-
-    Attributes:
-        min_frames: Length of the shortest possible episode.
-        max_frames: Length of the longest possible episode.
-        cameras: Number of colour cameras, in the order of `camera.CAMERA_NAMES`.
-        image_cameras: How many of them, counted from the last, are stored as images, not as video.
-        depth: Whether to add a depth camera.
-        tasks: How many different tasks the episodes cycle through.
-        codec: The video encoder, as `VideoEncoderConfig` names it.
-        gop: Frames per key frame.
-        crf: Quality; lower is better and larger.
-        preset: Speed against size; None for the codec's default.
-        data_file_mb: Size at which a new Parquet file is started.
-        video_file_mb: Size at which a new video file is started.
-        distinct: How many episodes to make; the others repeat these in turn. None for all.
-    """
+    """A synthetic dataset; with the same libraries, equal specs give equal datasets."""
 
     episodes: int = config.SYNTH_EPISODES
-    min_frames: int = config.SYNTH_MIN_FRAMES
-    max_frames: int = config.SYNTH_MAX_FRAMES
-    cameras: int = config.SYNTH_CAMERAS
-    image_cameras: int = 0
-    depth: bool = False
+    min_frames: int = config.SYNTH_MIN_FRAMES  # length of the shortest possible episode
+    max_frames: int = config.SYNTH_MAX_FRAMES  # length of the longest possible episode
+    cameras: int = config.SYNTH_CAMERAS  # colour cameras, in the order of CAMERA_NAMES
+    image_cameras: int = 0  # how many of them, the last, are stored as images, not as video
+    depth: bool = False  # whether to add a depth camera
     width: int = config.SYNTH_WIDTH
     height: int = config.SYNTH_HEIGHT
     fps: int = config.SYNTH_FPS
-    tasks: int = config.SYNTH_TASKS
+    tasks: int = config.SYNTH_TASKS  # how many different tasks the episodes cycle through
     seed: int = 0
-    codec: str = config.VIDEO_CODEC
-    gop: int = config.VIDEO_GOP
-    crf: float = config.VIDEO_CRF
-    preset: int | str | None = None
-    data_file_mb: float = config.DATA_FILES_SIZE_IN_MB
+    codec: str = config.VIDEO_CODEC  # the video encoder, as `VideoEncoderConfig` names it
+    gop: int = config.VIDEO_GOP  # frames per key frame
+    crf: float = config.VIDEO_CRF  # quality; lower is better and larger
+    preset: int | str | None = None  # speed against size; None for the codec's default
+    data_file_mb: float = config.DATA_FILES_SIZE_IN_MB  # when a new file begins
     video_file_mb: float = config.VIDEO_FILES_SIZE_IN_MB
-    distinct: int | None = None
+    distinct: int | None = None  # episodes to make, which the others repeat; None for all
 
     def __post_init__(self) -> None:
         limit, sides = len(CAMERA_NAMES), (self.width, self.height)
@@ -150,13 +133,15 @@ def make_dataset(dest: Path, spec: SynthSpec, *, jobs: int = 1) -> SynthReport:
     """Make the dataset of a spec in the folder `dest`, which must be new or empty.
 
     The dataset appears there when it is complete; after a failure, `dest` is unchanged. The bytes
-    do not depend on `jobs`, the number of processes.
-
-    Raises:
-        WriteError: The folder is not empty, or writing fails.
-        ValueError: The encoder does not support the spec's options.
+    do not depend on `jobs`, the number of processes. Raises WriteError if the folder is not empty
+    or writing fails, ValueError if the encoder does not support the options.
     """
-    _check_free(dest)
+    if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
+        what = "a folder that is not empty" if dest.is_dir() else "a file"
+        raise WriteError(
+            f"want a new or empty folder for the dataset, found {what}: {dest}. "
+            "Choose another destination or remove it."
+        )
     try:
         dest.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as staging:
@@ -259,18 +244,6 @@ def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
         writer.close_unfinished()  # a partial dataset is of no use
 
 
-def _check_free(dest: Path) -> None:
-    """Raise WriteError if the folder is there and not empty."""
-    if dest.is_dir() and not any(dest.iterdir()):
-        return
-    if dest.exists():
-        what = "a folder that is not empty" if dest.is_dir() else "a file"
-        raise WriteError(
-            f"want a new or empty folder for the dataset, found {what}: {dest}. "
-            "Choose another destination or remove it."
-        )
-
-
 def _report(root: Path, spec: SynthSpec) -> SynthReport:
     frames = _total_frames(spec)
     duration_s = frames / spec.fps
@@ -299,19 +272,13 @@ def _size_bytes(folder: Path) -> int:
 def _record_episodes(
     record: Callable[..., RecordedEpisode], spec: SynthSpec, processes: int
 ) -> Generator[RecordedEpisode]:
-    """Yield all episodes in order; those that repeat others as copies. Closing ends the processes.
-
-    At most two episodes per process are made ahead.
-    """
+    """Yield all episodes in order, repeated ones as copies. Closing ends the processes."""
     originals = min(spec.episodes, spec.distinct or spec.episodes)
     processes = min(processes, originals)
-    made = (
-        run_in_children(
-            record, range(originals), processes=processes, per_child=2, ahead=2 * processes
-        )
-        if processes > 1
-        else map(record, range(originals))
-    )
+    jobs, ahead = range(originals), 2 * processes
+    made: Iterator[RecordedEpisode] = map(record, jobs)
+    if processes > 1:
+        made = run_in_children(record, jobs, processes=processes, per_child=2, ahead=ahead)
     if originals == spec.episodes:
         yield from made
         return

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.synth.arm import GRIPPER_OPEN_M, Floats, above, forward, inverse
+from robostream.tools.synth.geometry import GRIPPER_OPEN_M, Floats, above, forward, inverse
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (196, 52, 44),
@@ -98,12 +98,9 @@ class Task:
         return DISHES[self.dish.kind].format(self.moved, self.dish)
 
 
-ALL_TASKS = tuple(
-    Task(Prop(kind, colour), Prop(dish, dish_colour))
-    for kind, colour, dish, dish_colour in itertools.product(
-        MOVED_KINDS, COLOURS, DISHES, DISH_COLOURS
-    )
-)
+_MOVED = tuple(itertools.starmap(Prop, itertools.product(MOVED_KINDS, COLOURS)))
+_DISHES = tuple(itertools.starmap(Prop, itertools.product(DISHES, DISH_COLOURS)))
+ALL_TASKS = tuple(itertools.starmap(Task, itertools.product(_MOVED, _DISHES)))
 
 
 def choose_tasks(seed: int, count: int) -> tuple[Task, ...]:
@@ -155,34 +152,22 @@ _GRASPED, _LET_GO = 3, 7
 def write_script(seed: int, episode: int, *, num_frames: int, task: Task) -> EpisodeScript:
     """Return the script of one episode. Pure: the randomness comes from (seed, episode) alone."""
     rng = generator_of(RandomStream.SCRIPT, seed, episode)
-    props = (task.moved, task.dish, *_bystanders(rng, task))
+    others = [prop for prop in _MOVED if prop.colour != task.moved.colour]
+    # One or two bystanders, which never move and differ in colour from the moved object.
+    chosen = rng.choice(len(others), size=rng.integers(1, 3), replace=False)
+    props = (task.moved, task.dish, *(others[i] for i in chosen))
     spots = _scatter(rng, props)
     turn = rng.uniform(-0.6, 0.6)
     arrivals, poses = _plan_path(rng, task, spots, turn)
     joints = _travel(rng, arrivals, poses, num_frames).astype(np.float32)
     frames = np.rint(arrivals / arrivals[-1] * (num_frames - 1)).astype(int).tolist()
-    carried = _carried(
-        Track(task.moved, np.tile(spots[0], (num_frames, 1)), np.full(num_frames, turn)),
-        joints,
-        first=frames[_GRASPED],
-        last=frames[_LET_GO],
+    turns = [turn, *[0.0] * (len(props) - 1)]
+    moved, *resting = (
+        Track(prop, np.tile(spot, (num_frames, 1)), np.full(num_frames, angle))
+        for prop, spot, angle in zip(props, spots, turns, strict=True)
     )
-    resting = [
-        Track(prop, np.tile(spot, (num_frames, 1)), np.zeros(num_frames))
-        for prop, spot in zip(props[1:], spots[1:], strict=True)
-    ]
+    carried = _carried(moved, joints, first=frames[_GRASPED], last=frames[_LET_GO])
     return EpisodeScript(seed, episode, task, joints, (carried, *resting), frames[_LET_GO])
-
-
-def _bystanders(rng: np.random.Generator, task: Task) -> list[Prop]:
-    """Return one or two objects that never move and differ in colour from the moved one."""
-    others = [
-        Prop(kind, colour)
-        for kind in MOVED_KINDS
-        for colour in COLOURS
-        if colour != task.moved.colour
-    ]
-    return [others[i] for i in rng.choice(len(others), size=rng.integers(1, 3), replace=False)]
 
 
 def _scatter(rng: np.random.Generator, props: tuple[Prop, ...]) -> list[Floats]:

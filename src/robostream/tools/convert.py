@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -15,26 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from robostream import arguments, config
+from robostream import arguments, config, write
 from robostream.errors import MissingFileError, SelectionError
-from robostream.meta import (
-    DatasetInfo,
-    LeRobotDatasetMetadata,
-    location_of,
-    read_episode_stats,
-)
+from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, location_of, read_episode_stats
 from robostream.storage import FileOpener
+from robostream.tools import convert_files
 from robostream.tools.child_processes import run_jobs
-from robostream.tools.convert.files import make_file
-from robostream.tools.convert.sources import (
-    SourceEpisode,
-    inspect_episode,
-    list_episodes,
-    place_episodes,
-    plan_files,
-    sound_blocks,
-    warn_of_losses,
-)
+from robostream.tools.convert_files import EpisodeFiles, SourceEpisode, sound_blocks
 from robostream.tools.staging import (
     copy_durably,
     local_folder,
@@ -43,54 +31,32 @@ from robostream.tools.staging import (
     staging_folder,
     visible_files,
 )
-from robostream.write import (
-    EpisodeFile,
-    FilePlace,
-    JoinJob,
-    StagedEpisode,
-    episode_row,
-    episode_table_files,
-    metadata_files,
-    row_schema,
-    write_metadata_file,
-)
 
 logger = logging.getLogger(__name__)
-
 
 # Episodes whose statistics become Arrow at a time; as Python objects they take far more.
 _STATS_AT_A_TIME = 1000
 # Episodes that a child inspects at a time.
 _INSPECTED_AT_A_TIME = 64
 # Files that the copy has in other forms, or that only recorders need.
-_REPLACED = (
-    *(config.INFO_PATH, config.STATS_PATH, config.TASKS_PATH),
-    *(config.V2_EPISODES_PATH, config.V2_TASKS_PATH, config.V2_STATS_PATH),
-)
+_OLD_TABLES = (config.V2_EPISODES_PATH, config.V2_TASKS_PATH, config.V2_STATS_PATH)
+_REPLACED = (config.INFO_PATH, config.STATS_PATH, config.TASKS_PATH, *_OLD_TABLES)
 _REPLACED_FOLDERS = ("data/", "videos/", "images/", "meta/episodes/")
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
-    """What was made.
-
-    Attributes:
-        version: The version of the source.
-        source_files: Data and video files of the source.
-        files: Those of the copy.
-        kept_files: How many of them an interrupted run had made already.
-        copied_files: Other files, such as README.md, copied as they are.
-    """
+    """What was made."""
 
     path: Path
-    version: str
+    version: str  # the version of the source
     episodes: int
     frames: int
     cameras: int
-    source_files: int
-    files: int
-    kept_files: int
-    copied_files: int
+    source_files: int  # data and video files of the source
+    files: int  # those of the copy
+    kept_files: int  # how many of them an interrupted run had made already
+    copied_files: int  # other files, such as README.md, copied as they are
 
 
 def convert_dataset(
@@ -101,18 +67,12 @@ def convert_dataset(
     data_files_size_in_mb: float = config.DATA_FILES_SIZE_IN_MB,
     video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB,
 ) -> ConvertReport:
-    """Make a v3.0 copy of a local v2.0 or v2.1 dataset.
+    """Make a v3.0 copy of a local v2.0 or v2.1 dataset in `copy`, a folder that must not exist.
 
     Rows and video packets are copied, and compared with the source. Nothing is decoded. The copy
     appears when it is complete. An interrupted run resumes: files that are complete, and still
-    equal to the source, stay.
-
-    Args:
-        root: The dataset's folder.
-        copy: The folder to make; it must not exist.
-        jobs: Processes that join files; one does it in this process.
-        data_files_size_in_mb: The size at which a new Parquet file begins.
-        video_files_size_in_mb: The size at which a new MP4 file begins.
+    equal to the source, stay. One of `jobs` processes alone is this one. A file that reaches its
+    size in MB is full.
 
     Raises:
         DatasetError: The dataset, or one of its files, cannot be read.
@@ -135,14 +95,14 @@ def convert_dataset(
     info = converted_info(meta, **limits)
     record = {"root": str(source), "dataset": meta.fingerprint, **limits}
     with staging_folder(target, record, doing="converting") as staging:
-        episodes = list_episodes(meta, source)
+        episodes = convert_files.list_episodes(meta, source)
         inspected = _inspect(episodes, info, jobs)
-        warn_of_losses(meta, episodes[0])
-        placed = place_episodes(meta, inspected, info)
-        todo = plan_files(placed, inspected, info)
+        convert_files.warn_of_losses(meta, episodes[0])
+        placed = convert_files.place_episodes(meta, inspected, info)
+        todo = convert_files.plan_files(placed, inspected, info)
         _remove_unplanned(todo, staging)
         frames = sum(job.num_frames for job in todo)
-        make = partial(make_file, staging, info)
+        make = partial(convert_files.make_file, staging, info)
         kept = sum(run_jobs(make, todo, processes=jobs, label="convert", frames=frames))
         write_tables(meta, placed, info, staging)
         others = _copy_others(source, episodes, staging)
@@ -161,17 +121,17 @@ def convert_dataset(
 
 def inspect_episodes(
     info: DatasetInfo, episodes: Sequence[SourceEpisode], send: Callable[[int], object]
-) -> list[dict[str | None, EpisodeFile]]:
+) -> list[EpisodeFiles]:
     """Return what the files of some episodes hold."""
-    columns = row_schema(info.features).names
-    found = [inspect_episode(episode, columns, info.fps) for episode in episodes]
+    columns = write.row_schema(info.features).names
+    found = [convert_files.inspect_episode(episode, columns, info.fps) for episode in episodes]
     send(sum(episode.num_frames for episode in episodes))
     return found
 
 
 def _inspect(
     episodes: Sequence[SourceEpisode], info: DatasetInfo, processes: int
-) -> list[dict[str | None, EpisodeFile]]:
+) -> list[EpisodeFiles]:
     step, frames = _INSPECTED_AT_A_TIME, sum(episode.num_frames for episode in episodes)
     some = [episodes[at : at + step] for at in range(0, len(episodes), step)]
     inspect = partial(inspect_episodes, info)
@@ -179,7 +139,7 @@ def _inspect(
     return list(chain(*found))
 
 
-def _remove_unplanned(jobs: Sequence[JoinJob], staging: Path) -> None:
+def _remove_unplanned(jobs: Sequence[write.JoinJob], staging: Path) -> None:
     """Remove files of an interrupted run that the copy, as its source is now, does not have."""
     planned = {staging / job.path for job in jobs}
     for path in staging.rglob("*"):
@@ -190,15 +150,12 @@ def _remove_unplanned(jobs: Sequence[JoinJob], staging: Path) -> None:
 def _copy_others(source: Path, episodes: Sequence[SourceEpisode], staging: Path) -> list[str]:
     """Copy the files that stay as they are; return their names."""
     joined = {path for episode in episodes for path in episode.files.values()}
-    others = [
-        name
-        for name in visible_files(source)
-        if name not in _REPLACED
-        and not name.startswith(_REPLACED_FOLDERS)
-        and source / name not in joined
-    ]
-    for name in others:
-        copy_durably(source / name, staging / name)
+    others = []
+    for name in visible_files(source):
+        is_replaced = name in _REPLACED or name.startswith(_REPLACED_FOLDERS)
+        if not is_replaced and source / name not in joined:
+            copy_durably(source / name, staging / name)
+            others.append(name)
     return others
 
 
@@ -226,27 +183,23 @@ def converted_info(
 
 def write_tables(
     meta: LeRobotDatasetMetadata,
-    episodes: Sequence[StagedEpisode],
+    episodes: Sequence[write.StagedEpisode],
     info: DatasetInfo,
     staging: Path,
 ) -> None:
     """Write the files of meta/ of the copy."""
-    table = pa.Table.from_pylist([episode_row(episode, info) for episode in episodes])
-    stats = _stats_table(meta)
-    if stats is not None:
+    table = pa.Table.from_pylist([write.episode_row(episode, info) for episode in episodes])
+    if (stats := _stats_table(meta)) is not None:
         columns = [*table.columns, *stats.columns]
         table = pa.table(columns, [*table.column_names, *stats.column_names])
-    tables = episode_table_files(table, info, FilePlace(0, 0))
-    for path, content in metadata_files(info, tables, list(meta.tasks), meta.stats).items():
+    tables = write.episode_table_files(table, info, write.FilePlace(0, 0))
+    for path, content in write.metadata_files(info, tables, list(meta.tasks), meta.stats).items():
         with new_file(staging / path) as part:
-            write_metadata_file(content, part)
+            write.write_metadata_file(content, part)
 
 
 def _stats_table(meta: LeRobotDatasetMetadata) -> pa.Table | None:
-    """Return the statistics of every episode in columns; None if the dataset has none per episode.
-
-    v2.0 has statistics of the whole dataset only.
-    """
+    """Return the statistics of every episode in columns; None for v2.0, which has none of them."""
     found = _read_stats(meta)
     tables, order = [], []
     while some := list(islice(found, _STATS_AT_A_TIME)):
@@ -267,22 +220,13 @@ def _stats_table(meta: LeRobotDatasetMetadata) -> pa.Table | None:
 
 
 def _read_stats(meta: LeRobotDatasetMetadata) -> Iterator[tuple[int, dict[str, Any]]]:
-    try:
-        for episode, stats in read_episode_stats(
-            FileOpener(location_of(meta)), meta.total_episodes
-        ):
-            yield (
-                episode,
-                {
-                    f"stats/{feature}/{name}": _as_doubles(name, value)
-                    for feature, entry in stats.items()
-                    for name, value in entry.items()
-                },
-            )
-    except MissingFileError:
-        return
-
-
-def _as_doubles(name: str, value: Any) -> Any:
     # Whole numbers in some episodes and fractions in others would be two types of one column.
-    return np.asarray(value, np.int64 if name == "count" else np.float64).tolist()
+    with suppress(MissingFileError):
+        opener = FileOpener(location_of(meta))
+        for episode, stats in read_episode_stats(opener, meta.total_episodes):
+            row = {}
+            for feature, entry in stats.items():
+                for name, value in entry.items():
+                    numbers = np.asarray(value, np.int64 if name == "count" else np.float64)
+                    row[f"stats/{feature}/{name}"] = numbers.tolist()
+            yield episode, row

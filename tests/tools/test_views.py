@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from robostream.errors import WriteError
-from robostream.tools.inspection.views import (
+from robostream.tools.views import (
     Cell,
     beside,
     draw_sheet,

@@ -16,8 +16,7 @@ from robostream.errors import VideoFileError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import write_bytes_atomic
 from robostream.tools.child_processes import run_jobs
-from robostream.tools.recode.encoding import RecodeSpec, VideoJob, encode_and_check
-from robostream.tools.recode.frames import VideoFrames
+from robostream.tools.recode_videos import RecodeSpec, VideoFrames, VideoJob, encode_and_check
 from robostream.tools.staging import (
     copy_cheaply,
     copy_durably,
@@ -31,25 +30,16 @@ from robostream.write import check_encoder, frame_rate, video_info
 
 @dataclass(frozen=True, slots=True)
 class RecodeReport:
-    """What was made.
-
-    Attributes:
-        video_files: Number of re-encoded videos.
-        frames: Their frames.
-        kept_files: How many of them an interrupted run had made already.
-        camera_bytes: Size of each camera's videos before and after.
-        same_files: Number of other files, by how they were copied.
-        psnr_db: The lowest PSNR of the first and last frame of each video, brightness only.
-    """
+    """What was made."""
 
     path: Path
     spec: RecodeSpec
-    video_files: int
-    frames: int
-    kept_files: int
-    camera_bytes: dict[str, tuple[int, int]]
-    same_files: dict[str, int]
-    psnr_db: float
+    video_files: int  # number of re-encoded videos
+    frames: int  # their frames
+    kept_files: int  # how many of them an interrupted run had made already
+    camera_bytes: dict[str, tuple[int, int]]  # size of each camera's videos before and after
+    same_files: dict[str, int]  # number of other files, by how they were copied
+    psnr_db: float  # the lowest PSNR of the first and last frame of each video, brightness only
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +131,9 @@ def _inspect_videos(
     sizes: dict[tuple[int, int], str] = {}
     videos = []
     for camera in cameras:
-        for file in _video_files(meta, camera):
+        columns = [meta.episodes[f"videos/{camera}/{name}_index"] for name in ("chunk", "file")]
+        for place in np.unique(np.stack(columns, axis=1), axis=0).tolist():
+            file = meta.info.video_file(camera, *place)
             index = VideoFrames(root / file).index
             if np.any(np.diff(index.pts.astype(np.int64)) <= 0):
                 raise VideoFileError(
@@ -154,13 +146,6 @@ def _inspect_videos(
     for (width, height), file in sizes.items():
         _check_size(spec, width, height, file)
     return videos
-
-
-def _video_files(meta: LeRobotDatasetMetadata, camera: str) -> list[str]:
-    """Return a camera's files, as the episode table names them, in order."""
-    columns = [meta.episodes[f"videos/{camera}/{name}_index"] for name in ("chunk", "file")]
-    indices = np.unique(np.stack(columns, axis=1), axis=0)
-    return [meta.info.video_file(camera, chunk, file) for chunk, file in indices.tolist()]
 
 
 def _check_size(spec: RecodeSpec, width: int, height: int, file: str) -> None:
@@ -200,9 +185,8 @@ def _write_info(
         entry = info["features"][camera]
         entry.pop("video_info", None)  # where older recorders described the video
         entry["info"] = video_info(path, fps=meta.fps, encoder=spec.encoder(1))
-    write_bytes_atomic(
-        staging / config.INFO_PATH, json.dumps(info, indent=4, ensure_ascii=False).encode()
-    )
+    text = json.dumps(info, indent=4, ensure_ascii=False)
+    write_bytes_atomic(staging / config.INFO_PATH, text.encode())
 
 
 def _camera_bytes(videos: list[_SourceVideo], copy: Path) -> dict[str, tuple[int, int]]:

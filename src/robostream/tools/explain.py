@@ -32,7 +32,7 @@ from robostream.plan import (
     parse_state,
     steps_left,
 )
-from robostream.tools.inspection.views import Cell, beside, draw_sheet, draw_thumbnails, tasks_of
+from robostream.tools.views import Cell, beside, draw_sheet, draw_thumbnails, tasks_of
 
 _TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
 _OPEN_VIDEOS = 64
@@ -42,75 +42,43 @@ _CELLS_PER_ROW = 8
 
 @dataclass(frozen=True, slots=True)
 class SourceBytes:
-    """The part of a file that a sample needs.
+    """The part of a file that a sample needs."""
 
-    Attributes:
-        feature: The camera; "rows" for the rows of the episode.
-        file: The file, relative to the dataset.
-        start: The first byte.
-        stop: The byte after the last one.
-        number: The number of the frame in the video; None for rows.
-    """
-
-    feature: str
-    file: str
-    start: int
-    stop: int
-    number: int | None
+    feature: str  # the camera; "rows" for the rows of the episode
+    file: str  # the file, relative to the dataset
+    start: int  # the first byte
+    stop: int  # the byte after the last one
+    number: int | None  # the number of the frame in the video; None for rows
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSample:
-    """One sample of a batch.
+    """One sample of a batch."""
 
-    Attributes:
-        position: Its position in the epoch.
-        rank: The rank that delivers it.
-        episode: The episode.
-        frame: The frame in the episode.
-        index: The dataset-wide index of the frame, as samples have it.
-        seconds: The time of the frame in its episode.
-        tasks: The tasks of the episode.
-        is_repeated: Whether it completes the tail of the epoch and was delivered before.
-        sources: The files and bytes it is made of.
-    """
-
-    position: int
-    rank: int
+    position: int  # its position in the epoch
+    rank: int  # the rank that delivers it
     episode: int
     frame: int
-    index: int
-    seconds: float
+    index: int  # the dataset-wide index of the frame, as samples have it
+    seconds: float  # the time of the frame in its episode
     tasks: list[str]
-    is_repeated: bool
+    is_repeated: bool  # whether it completes the tail of the epoch and was delivered before
     sources: list[SourceBytes]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchExplanation:
-    """A global batch of a run.
-
-    Attributes:
-        epoch: The epoch.
-        step: The step, counted from `counted_from`.
-        steps: The steps from there to the end of the epoch.
-        counted_from: The position of step 0.
-        start: The first position.
-        stop: The position after the last one; without those that complete the tail.
-        digest: The digest of the frames in between.
-        quarantined: Episodes whose frames are replaced by others, as the state lists them.
-        samples: The samples, by position.
-    """
+    """A global batch of a run."""
 
     epoch: int
-    step: int
-    steps: int
-    counted_from: int
-    start: int
-    stop: int
-    digest: int
-    quarantined: list[int]
-    samples: list[BatchSample]
+    step: int  # the step, counted from `counted_from`
+    steps: int  # the steps from there to the end of the epoch
+    counted_from: int  # the position of step 0
+    start: int  # the first position
+    stop: int  # the position after the last one; without those that complete the tail
+    digest: int  # the digest of the frames in between
+    quarantined: list[int]  # episodes whose frames are replaced by others, as the state lists them
+    samples: list[BatchSample]  # the samples, by position
 
 
 def load_state(path: Path) -> PlanState:
@@ -155,14 +123,14 @@ def explain_batch(
     epoch: int | None = None,
     counted_from: int = 0,
 ) -> BatchExplanation:
-    """Return what made a global batch.
+    """Return what made a global batch of a run.
 
     Args:
         dataset: The dataset, with the selection of the run.
         state: Any state of the run.
         cut: The world size and the batch size of the run; its rank does not matter.
         step: The step, counted from the position `counted_from`.
-        epoch: The epoch; None for that of the state.
+        epoch: None for that of the state.
         counted_from: 0, or where the run resumed with this world size and batch size.
     """
     plan = _plan_of(dataset, state).replace(epoch=state.epoch if epoch is None else epoch)
@@ -198,15 +166,10 @@ def _plan_of(dataset: OpenedDataset, state: PlanState) -> EpochPlan:
             "want the state of a run over whole episodes of one dataset, got one of a mixture, or "
             "of trimmed, strided or weighted episodes; explain does not know their order"
         )
-    plan = EpochPlan(
-        dataset.selection.lengths,
-        episodes=dataset.selection.episodes,
-        seed=state.seed,
-        epoch=state.epoch,
-        lanes=state.lanes,
-        pool_size=state.pool_size,
-        shuffle=state.shuffle,
-    )
+    settings = ("seed", "epoch", "lanes", "pool_size", "shuffle")
+    values: dict[str, Any] = {name: getattr(state, name) for name in settings}
+    selection = dataset.selection
+    plan = EpochPlan(selection.lengths, episodes=selection.episodes, **values)
     check_state(state, plan, fingerprint=dataset.meta.fingerprint)
     return plan.replace(quarantined=state.quarantined)
 

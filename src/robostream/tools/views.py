@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections.abc import Sequence
 from contextlib import closing
@@ -17,9 +16,10 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from robostream.assemble import CameraReader, OpenedDataset, RowReader
-from robostream.errors import DatasetError, SelectionError, StorageError, WriteError
+from robostream.errors import DatasetError, SelectionError, StorageError
 from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, NO_STATS_DTYPES, LeRobotDatasetMetadata
-from robostream.storage import parse_repo_url, write_bytes_atomic
+from robostream.storage import parse_repo_url
+from robostream.tools.staging import save_result
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,6 @@ Pixels = npt.NDArray[Any]
 NUM_FRAMES = 9
 _EPISODES = 12
 _WIDTH = 224
-_QUALITY = 82
 # Distances from near to far, as red, green and blue.
 _NEAR_TO_FAR = np.array([(255, 236, 130), (240, 128, 60), (160, 40, 110), (50, 20, 90), (8, 8, 24)])
 _GAP, _MARGIN, _TEXT = 6, 16, 14
@@ -47,41 +46,26 @@ class Cell(NamedTuple):
 
 
 def spread_frames(length: int, count: int) -> list[int]:
-    """Return the frames in the middle of `count` equal parts of an episode, fewer if short. Pure.
-
-    If an episode has fewer frames than parts, each frame is one part.
-    """
+    """Return the frames in the middle of `count` equal parts of an episode, or all. Pure."""
     parts = min(count, length)
     return [(2 * part + 1) * length // (2 * parts) for part in range(parts)]
 
 
 def draw_thumbnails(images: Sequence[Pixels], *, width: int) -> list[Image.Image]:
-    """Return small RGB images of a camera's images, depth in one range of colours for all."""
+    """Return small RGB images; distances in one range of colours for all, where light is near."""
     if images and (images[0].dtype != np.uint8 or len(images[0]) == 1):
-        images = _colour_depth(images)
+        low, high = np.percentile(np.concatenate([image.ravel() for image in images]), (1, 99))
+        stops = np.linspace(low, max(high, low + 1e-6), len(_NEAR_TO_FAR))
+        images = [
+            np.stack([np.interp(image[0], stops, of) for of in _NEAR_TO_FAR.T]).astype(np.uint8)
+            for image in images
+        ]
     drawn = []
     for image in images:
         full = Image.fromarray(np.ascontiguousarray(np.moveaxis(image[:3], 0, -1)))
         height = max(1, round(full.height * width / full.width))
         drawn.append(full.resize((width, height), Image.Resampling.BOX))
     return drawn
-
-
-def _colour_depth(images: Sequence[Pixels]) -> list[Pixels]:
-    """Return distances as colours: light is near. Pure."""
-    low, high = np.percentile(np.concatenate([image.ravel() for image in images]), (1, 99))
-    stops = np.linspace(low, max(high, low + 1e-6), len(_NEAR_TO_FAR))
-    return [
-        np.stack([np.interp(image[0], stops, colour) for colour in _NEAR_TO_FAR.T]).astype(np.uint8)
-        for image in images
-    ]
-
-
-def jpeg_url(image: Image.Image) -> str:
-    """Return an image as a data URL for a page."""
-    out = BytesIO()
-    image.save(out, "JPEG", quality=_QUALITY)
-    return f"data:image/jpeg;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
 def beside(images: Sequence[Image.Image]) -> Image.Image:
@@ -132,48 +116,24 @@ def save_sheet(path: Path, sheet: Image.Image) -> None:
     save_result(path, out.getvalue())
 
 
-def save_result(path: Path, content: bytes) -> None:
-    """Write a file, whole or not at all."""
-    try:
-        write_bytes_atomic(path, content)
-    except OSError as error:
-        raise WriteError(
-            f"cannot write {path}: {error.strerror}. Choose another file, or free space."
-        ) from error
-
-
 @dataclass(frozen=True, slots=True)
 class EpisodeView:
-    """What is shown of one episode.
-
-    Attributes:
-        episode: The episode.
-        length: Its frames.
-        tasks: Its tasks.
-        frames: The frames of the thumbnails.
-        strips: Thumbnails by camera, or why they cannot be shown.
-        curves: Numeric columns by feature, as (frames, numbers); the most important first.
-    """
+    """What is shown of one episode."""
 
     episode: int
     length: int
     tasks: list[str]
-    frames: list[int]
-    strips: dict[str, list[Image.Image] | str]
-    curves: dict[str, npt.NDArray[Any]]
+    frames: list[int]  # the frames of the thumbnails
+    strips: dict[str, list[Image.Image] | str]  # thumbnails by camera, or why they cannot be shown
+    curves: dict[str, npt.NDArray[Any]]  # (frames, numbers) by feature, important ones first
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetView:
-    """What is shown of the dataset besides one episode.
+    """What is shown of the dataset besides one episode."""
 
-    Attributes:
-        camera: The camera of the overview; None without cameras.
-        overview: The middle frame of some episodes.
-    """
-
-    camera: str | None
-    overview: list[Cell]
+    camera: str | None  # the camera of the overview; None without cameras
+    overview: list[Cell]  # the middle frame of some episodes
 
 
 def view_episode(dataset: OpenedDataset, episode: int) -> EpisodeView:

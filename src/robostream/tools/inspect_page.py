@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import base64
 import shlex
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,11 @@ from PIL import Image
 
 from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata, dimension_names, image_shape
 from robostream.storage import parse_repo_url
-from robostream.tools.inspection import charts, views
-from robostream.tools.inspection.views import DatasetView, EpisodeView
-from robostream.tools.page import page_html, read_style, section_html, table_html, tile_html
+from robostream.tools import page, views
+from robostream.tools.views import DatasetView, EpisodeView
 
 _MOST_LINES = 32
+_QUALITY = 82
 _MOST_TASKS = 40
 _OPEN_STATS = 2
 _UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
@@ -34,8 +36,8 @@ def inspect_html(meta: LeRobotDatasetMetadata, view: EpisodeView, whole: Dataset
     episode = [_episode(meta, view), _overview(whole), _lengths(meta, view)]
     tables = [_tasks(meta), _statistics(meta), _viewer(meta, view.episode)]
     content = "\n".join(filter(None, [headline, _tiles(meta), *episode, *tables]))
-    style = read_style("robostream.tools.inspection", "inspect.css") + _lights(len(view.frames))
-    return page_html(title, content, style)
+    style = page.read_style("robostream.tools", "inspect.css") + _lights(len(view.frames))
+    return page.page_html(title, content, style)
 
 
 def _lights(num_parts: int) -> str:
@@ -62,13 +64,13 @@ def _tiles(meta: LeRobotDatasetMetadata) -> str:
     seconds = meta.total_frames / meta.fps
     unit, size = next(pair for pair in _UNITS if seconds >= 2 * pair[1] or pair[1] == 1)
     an_episode = f"{seconds / meta.total_episodes:.1f} s an episode"
-    tiles = [
-        tile_html("episodes", f"{meta.total_episodes:,}", "", _count(meta.total_tasks, "task")),
-        tile_html("frames", f"{meta.total_frames:,}", "", f"at {meta.fps} per second"),
-        tile_html("duration", f"{seconds / size:.1f}", unit, an_episode),
-        tile_html("cameras", str(len(meta.camera_keys)), "", meta.info.codebase_version),
-    ]
-    return f'<div class="tiles">{"".join(tiles)}</div>'
+    tiles = (
+        ("episodes", f"{meta.total_episodes:,}", "", _count(meta.total_tasks, "task")),
+        ("frames", f"{meta.total_frames:,}", "", f"at {meta.fps} per second"),
+        ("duration", f"{seconds / size:.1f}", unit, an_episode),
+        ("cameras", str(len(meta.camera_keys)), "", meta.info.codebase_version),
+    )
+    return f'<div class="tiles">{"".join(page.tile_html(*tile) for tile in tiles)}</div>'
 
 
 def _episode(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
@@ -76,20 +78,20 @@ def _episode(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
     seconds = view.length / meta.fps
     parts = [f"<h3>{escape(key)}</h3>{_strip(meta, view, key)}" for key in view.strips]
     digits = 1 if seconds > 1 else 2
-    axis = charts.axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
+    axis = page.axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
     for key, values in view.curves.items():
         count = values.shape[1]
         names = dimension_names(meta.features[key], count)[:_MOST_LINES]
         more = f", the first {_MOST_LINES} of {count}" if count > _MOST_LINES else ""
         shown = values[:, :_MOST_LINES]
-        chart = charts.curves_html(shown, names, num_parts=len(view.frames), axis=axis)
+        chart = page.curves_html(shown, names, num_parts=len(view.frames), axis=axis)
         parts.append(f"<h3>{escape(key)}{more}</h3>{chart}")
     tasks = ", ".join(view.tasks).rstrip(". ") or "No task"
     lead = f"{tasks}. {_count(view.length, 'frame')}, {seconds:.{digits}f} s."
     if view.strips:
         lead += " Images and curves share one axis of time: an image is the middle of the stretch"
         lead += " below it."
-    return section_html(f"Episode {view.episode}", lead, "".join(parts))
+    return page.section_html(f"Episode {view.episode}", lead, "".join(parts))
 
 
 def _strip(meta: LeRobotDatasetMetadata, view: EpisodeView, key: str) -> str:
@@ -106,7 +108,10 @@ def _strip(meta: LeRobotDatasetMetadata, view: EpisodeView, key: str) -> str:
 
 def _figure(image: Image.Image, alt: str, caption: str, kind: str = "") -> str:
     opening = f'<figure class="{kind}">' if kind else "<figure>"
-    shown = f'<img alt="{escape(alt)}" src="{views.jpeg_url(image)}">'
+    jpeg = BytesIO()
+    image.save(jpeg, "JPEG", quality=_QUALITY)
+    url = f"data:image/jpeg;base64,{base64.b64encode(jpeg.getvalue()).decode()}"
+    shown = f'<img alt="{escape(alt)}" src="{url}">'
     return f"{opening}{shown}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
@@ -116,22 +121,19 @@ def _overview(whole: DatasetView) -> str:
     figures = "".join(_figure(cell.image, cell.label, cell.label) for cell in whole.overview)
     shown = _count(len(whole.overview), "episode")
     lead = f"The middle frame of {shown}, evenly spaced: {whole.camera}."
-    return section_html("Across the dataset", lead, f'<div class="sheet">{figures}</div>')
+    return page.section_html("Across the dataset", lead, f'<div class="sheet">{figures}</div>')
 
 
 def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
     lengths = meta.episodes["length"]
     if lengths.min() == lengths.max():
-        which = (
-            f"All {len(lengths):,} episodes have" if len(lengths) > 1 else "The only episode has"
-        )
-        return section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
-    chart = charts.histogram_html(lengths, unit="frames", marked=view.length)
-    lead = (
-        f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode "
-        f"{view.episode} is orange."
-    )
-    return section_html("Lengths", lead, chart)
+        several = f"All {len(lengths):,} episodes have"
+        which = several if len(lengths) > 1 else "The only episode has"
+        return page.section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
+    chart = page.histogram_html(lengths, unit="frames", marked=view.length)
+    lead = f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode"
+    lead += f" {view.episode} is orange."
+    return page.section_html("Lengths", lead, chart)
 
 
 def _tasks(meta: LeRobotDatasetMetadata) -> str:
@@ -150,8 +152,8 @@ def _tasks(meta: LeRobotDatasetMetadata) -> str:
     hidden = len(order) - len(rows)
     more = f" {hidden:,} more are not shown." if hidden else ""
     lead = f"Episodes with each of {_count(len(order), 'task')}.{more}"
-    table = table_html(("task", "episodes", ""), rows, names=("task", ""))
-    return section_html("Tasks", lead, table)
+    table = page.table_html(("task", "episodes", ""), rows, names=("task", ""))
+    return page.section_html("Tasks", lead, table)
 
 
 def _statistics(meta: LeRobotDatasetMetadata) -> str:
@@ -159,7 +161,7 @@ def _statistics(meta: LeRobotDatasetMetadata) -> str:
     own = (key for key in meta.features if key in stats and key not in DEFAULT_FEATURES)
     if not (shown := sorted(own, key=views.importance)):
         lead = "The dataset records none. robostream stats computes them from the rows."
-        return section_html("Statistics", lead, "")
+        return page.section_html("Statistics", lead, "")
     parts = [
         f"<details{' open' if number < _OPEN_STATS else ''}><summary>{escape(key)}</summary>"
         f"{_feature_table(meta, key)}</details>"
@@ -169,7 +171,7 @@ def _statistics(meta: LeRobotDatasetMetadata) -> str:
         "As recorded in meta/stats.json. The line is min to max, the box q10 to q90, the mark the "
         "mean, on one scale for a feature. robostream stats computes exact ones."
     )
-    return section_html("Statistics", lead, "".join(parts))
+    return page.section_html("Statistics", lead, "".join(parts))
 
 
 def _feature_table(meta: LeRobotDatasetMetadata, key: str) -> str:
@@ -183,9 +185,9 @@ def _feature_table(meta: LeRobotDatasetMetadata, key: str) -> str:
     size = min((len(value) for value in entry.values()), default=0)
     rows = []
     for at, name in enumerate(dimension_names(meta.features[key], size)):
-        numbers = [charts.format_number(entry[stat][at]) for stat in names]
+        numbers = [page.format_number(entry[stat][at]) for stat in names]
         rows.append([escape(name), *numbers, _range(entry, at)])
-    return table_html(("", *names, "range"), rows, names=("",))
+    return page.table_html(("", *names, "range"), rows, names=("",))
 
 
 def _range(entry: dict[str, npt.NDArray[Any]], at: int) -> str:
@@ -194,7 +196,7 @@ def _range(entry: dict[str, npt.NDArray[Any]], at: int) -> str:
     low, high = float(entry["min"].min()), float(entry["max"].max())
     values = {name: float(value[at]) for name, value in entry.items()}
     is_finite = np.isfinite([low, high, values["mean"]]).all()
-    return charts.range_html(values, low, high) if is_finite else ""
+    return page.range_html(values, low, high) if is_finite else ""
 
 
 def _viewer(meta: LeRobotDatasetMetadata, episode: int) -> str:
@@ -203,14 +205,11 @@ def _viewer(meta: LeRobotDatasetMetadata, episode: int) -> str:
         return ""
     lead = "LeRobot plays all frames of an episode (pip install 'lerobot[dataset_viz]'):"
     text = f"<pre><code>{escape(shlex.join(command))}</code></pre>"
-    return section_html("In LeRobot's own viewer", lead, text)
+    return page.section_html("In LeRobot's own viewer", lead, text)
 
 
 def viewer_command(meta: LeRobotDatasetMetadata, episode: int) -> Sequence[str] | None:
-    """Return the command of LeRobot's viewer; None for a dataset that LeRobot cannot open.
-
-    It opens local datasets of v3.0 and those on the Hub.
-    """
+    """Return the command of LeRobot's viewer; None for what it cannot open: v2.x, and URLs."""
     if meta.info.is_v2:
         return None
     options = ["--episode-index", str(episode)]
