@@ -299,11 +299,11 @@ class BatchBuilder:
                     uses.fetch(frames)
         try:
             for _, uses, frames in wants:
-                cache = worker.decoders[uses.clip.camera].cache
-                if cache.has_checksums:
-                    cache.drop_damaged(uses, frames)
+                decoder, slots = worker.decoders[uses.clip.camera], uses.slots
+                if decoder.cache.has_checksums:
+                    decoder.cache.drop_damaged(uses, frames)
                 for frame in frames:
-                    if not worker.has_decoded(uses, frame):
+                    if slots[frame] < 0 and not decoder.has(uses, frame):
                         needed = uses.with_gop(frame) if worker.keeps_frames else [frame]
                         if worker.prefetch_requests and uses.unfetched:
                             uses.fetch(needed)

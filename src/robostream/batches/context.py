@@ -139,10 +139,6 @@ class WorkerContext:
         """Drop the cached frames and the waiting decoder of a clip."""
         self.decoders[uses.clip.camera].close(uses)
 
-    def has_decoded(self, uses: ClipUses, frame: int) -> bool:
-        """Return whether a frame is decoded and there."""
-        return uses.slots[frame] >= 0 or self.decoders[uses.clip.camera].has(uses, frame)
-
     def has_room(self, frames: int) -> bool:
         """Return whether so many more decoded frames fit into the memory for them.
 

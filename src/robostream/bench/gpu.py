@@ -13,6 +13,7 @@ import random
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -42,13 +43,16 @@ _FRAME_CACHE, _RESIZED_FRAME_CACHE = "2GiB", "512MiB"
 _TOUCHED_BYTES = 4 << 30
 # The codecs to decode with NVDEC; some cases are measured with the first only.
 NVDEC_CODECS = ("h264", "hevc")
-PARTS = ("uploads", *NVDEC_CODECS)
+PARTS = ("uploads", "ranks", *NVDEC_CODECS)
 _SMALL, _MIDDLE, _LARGE = (256, 256), (480, 640), (720, 1280)
 _RESIZED = (224, 224)
 # Numbers of processes that only decode, and of a loader's workers.
 _STREAMS = _LOADER_WORKERS = (1, 2, 4, 8)
+# Numbers of ranks that share the GPU, and the workers that all of them together have.
+_RANKS = (1, 2)
 # The fields that identify a row.
 KEYS = ("way", "codec", "gop", "size", "window_s", "workers", "resize", "streams")
+RANK_KEYS = (*KEYS, "ranks")
 
 
 def run(
@@ -73,6 +77,10 @@ def run(
             touch_memory(min(_TOUCHED_BYTES, usable_memory() // 2))
             figures["uploads"].append(_measure(case, seconds, floor))
         print(_upload_table(figures["uploads"]).text(), flush=True)
+    if "ranks" in parts:
+        cases = list(rank_cases(cores))
+        figures["ranks"] = [_measure(c, seconds, ranks=n) for c, n in product(cases, _RANKS)]
+        print(_ranks_table(figures["ranks"]).text(), flush=True)
     nvdec = [case for codec in NVDEC_CODECS if codec in parts for case in nvdec_cases(codec)]
     if nvdec:
         figures["nvdec"] = [_measure(case, seconds) for case in nvdec]
@@ -118,6 +126,12 @@ def upload_cases(workers: list[int]) -> Iterator[BenchCase]:
         yield _case(way, "av1", 2, size, resize=resize, workers=count, **sample)
 
 
+def rank_cases(workers: int) -> Iterator[BenchCase]:
+    """Yield the cases whose workers are divided among ranks that share a GPU."""
+    for sample in ({"batch_size": 64}, {"batch_size": 16, "window_s": PAST_S}):
+        yield _case(YUV, "av1", 2, _SMALL, workers=workers, **sample)
+
+
 def nvdec_cases(codec: str) -> Iterator[BenchCase]:
     """Yield the cases that measure how fast a GPU decodes a codec, alone and in a loader."""
     case = partial(_case, NVDEC, codec, batch_size=64)
@@ -145,7 +159,9 @@ def case_fields(case: BenchCase) -> Figures:
     }
 
 
-def _measure(case: BenchCase, seconds: float, floor: float | None = None) -> Figures:
+def _measure(
+    case: BenchCase, seconds: float, floor: float | None = None, ranks: int | None = None
+) -> Figures:
     frames = "auto"
     if case.loader != NVDEC:
         frames = _RESIZED_FRAME_CACHE if case.options["resize"] else _FRAME_CACHE
@@ -158,8 +174,11 @@ def _measure(case: BenchCase, seconds: float, floor: float | None = None) -> Fig
     }
     if case.options["streams"]:
         figures |= run_process(measure_streams, case=case, seconds=seconds)
-    else:
+    elif ranks is None:
         figures |= run_process(measure_loader, case=case, seconds=seconds, frame_cache=frames)
+    else:
+        rates = measure_ranks(case, ranks, seconds, frames)
+        figures |= {"ranks": ranks, "images_per_s_by_rank": rates, "images_per_s": sum(rates)}
     if floor is not None:
         figures |= {"floor_images_per_s": floor, "over_floor": figures["images_per_s"] / floor}
     # Printed at once, so an interrupted run is not lost.
@@ -170,8 +189,7 @@ def _measure(case: BenchCase, seconds: float, floor: float | None = None) -> Fig
 def measure_loader(case: BenchCase, seconds: float, frame_cache: str) -> Figures:
     """Deliver batches on the GPU for some seconds after the first; return the rates."""
     way = case.loader
-    options = {
-        "resize": case.options["resize"],
+    options = {name: value for name, value in case.options.items() if name != "streams"} | {
         "frame_cache_bytes": frame_cache,
         "video_decode_device": _GPU if way == NVDEC else "cpu",
     }
@@ -196,6 +214,20 @@ def measure_loader(case: BenchCase, seconds: float, frame_cache: str) -> Figures
     figures["decoders_in_use"] = next(iter(usages[0]), None)
     loader.close()
     return figures
+
+
+def measure_ranks(case: BenchCase, ranks: int, seconds: float, frame_cache: str) -> list[float]:
+    """Return the rate of each of several ranks on one GPU, which divide the case's workers."""
+
+    def measure(rank: int) -> float:
+        share = {"rank": rank, "world_size": ranks}
+        workers = (case.workers or 1) // ranks
+        own = replace(case, workers=workers, options={**case.options, **share})
+        figures = run_process(measure_loader, case=own, seconds=seconds, frame_cache=frame_cache)
+        return float(figures["images_per_s"])
+
+    with ThreadPoolExecutor(ranks) as pool:
+        return list(pool.map(measure, range(ranks)))
 
 
 def _batches_on_gpu(loader: StreamingDataLoader, way: str) -> Iterator[Batch]:
@@ -291,6 +323,11 @@ def _upload_table(results: Sequence[Figures]) -> Table:
     return Table.of([pairs[order] for order in sorted(pairs)], _UPLOAD_COLUMNS)
 
 
+def _ranks_table(results: Sequence[Figures]) -> Table:
+    """Return the rates of ranks that share a GPU, and of all together. Pure."""
+    return Table.of(results, _RANK_COLUMNS)
+
+
 def _nvdec_table(results: Sequence[Figures]) -> Table:
     """Return the rates of decoding alone and of loaders, by image size and codec. Pure."""
     header = ["images", "codec", "GOP"]
@@ -323,13 +360,23 @@ _UPLOAD_COLUMNS: dict[str, Column] = {
     "times raw decode": lambda ways: ways[YUV]["over_floor"],
     "decoded": lambda ways: ways[YUV]["decoded_per_delivered"],
 }
+_RANK_COLUMNS: dict[str, Column] = {
+    "ranks on the GPU": "ranks",
+    "workers of all": "workers",
+    "samples": lambda row: "single" if row["mode"] == "single" else "windows of 8",
+    "images/s of each": lambda row: ", ".join(f"{r:,.0f}" for r in row["images_per_s_by_rank"]),
+    "images/s of all": "images_per_s",
+}
 PUBLICATION: Publication = Publication(
     "gpu.json",
     {
         DOCS: {
             "gpu uploads": lambda repo: _upload_table(PUBLICATION.read(repo)["uploads"]).markdown(),
+            "gpu ranks": lambda repo: _ranks_table(
+                PUBLICATION.read(repo).get("ranks", ())
+            ).markdown(),
             "gpu nvdec": lambda repo: _nvdec_table(PUBLICATION.read(repo)["nvdec"]).markdown(),
         }
     },
-    keys={"uploads": KEYS, "nvdec": KEYS},
+    keys={"uploads": KEYS, "ranks": RANK_KEYS, "nvdec": KEYS},
 )

@@ -26,6 +26,9 @@ _BOOT = (
 )
 # One thread per numeric library: with more, workers would compete for the cores.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# Decoders and Python go through much memory that malloc gives. In large pages, the processor looks up
+# fewer addresses, which takes long in virtual machines.
+_LARGE_PAGES = "glibc.malloc.hugetlb"
 # SLURM and people send these to all processes of a job. The consumer decides what ends, and may
 # still take a last batch; workers end with it.
 _NOT_FOR_WORKERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -84,7 +87,7 @@ def start_worker() -> tuple[Channel, WorkerProcess]:
                 # their numbers.
                 stdout=None if sys.__stdout__ else subprocess.DEVNULL,
                 stderr=None if sys.__stderr__ else subprocess.DEVNULL,
-                env=os.environ | _ONE_THREAD,
+                env=_environment(),
                 # A terminal sends Ctrl-C to its whole process group. Workers are in another one.
                 start_new_session=True,
             )
@@ -92,6 +95,14 @@ def start_worker() -> tuple[Channel, WorkerProcess]:
             channel.close()
             raise
     return channel, process
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a worker; the user's own choice of page sizes stays."""
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    if _LARGE_PAGES not in tunables:
+        tunables = f"{tunables}:{_LARGE_PAGES}=1".lstrip(":")
+    return os.environ | _ONE_THREAD | {"GLIBC_TUNABLES": tunables}
 
 
 def end_workers(process: int, workers: list[WorkerProcess], channels: list[Channel]) -> None:
