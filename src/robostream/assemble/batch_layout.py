@@ -7,20 +7,22 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout, array_layout
-from robostream.assemble.mixture_stats import Affine
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import EpisodeRows
 from robostream.assemble.sample import Arrays, fill_row, find_targets, read_texts
-from robostream.assemble.schema import ColumnMap, Schema, SourceMap
 from robostream.assemble.spec import ImageTransforms
 from robostream.errors import SelectionError
 from robostream.plan import Ints, Segments
+
+if TYPE_CHECKING:
+    from robostream.assemble.mixture_stats import Affine
+    from robostream.assemble.schema import ColumnMap, Schema, SourceMap
 
 _EPISODE_STEP = 1 << 40
 

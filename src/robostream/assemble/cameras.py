@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from robostream.assemble.batch_layout import BatchLayout
 from robostream.assemble.images import Pixels
@@ -20,7 +19,6 @@ from robostream.assemble.layout import ProbedCamera
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import RowReader
 from robostream.assemble.sample import decode_stored
-from robostream.assemble.video_spans import match_frames
 from robostream.decode import (
     PLANAR_8BIT,
     FrameEngine,
@@ -41,16 +39,6 @@ Shape = tuple[int, int, int]
 _TRIES = 3
 _OPEN_VIDEOS = 8
 _warned: set[tuple[str, str]] = set()
-
-
-def find_frames(
-    dataset: OpenedDataset, files: VideoFiles, episode: int, key: str
-) -> tuple[VideoFile, npt.NDArray[np.int64]]:
-    """Return a camera's video file of an episode, and the number in it of every frame."""
-    meta = dataset.meta
-    file = files.get(meta.get_video_file_path(episode, key).as_posix())
-    tolerance_s = dataset.spec.tolerance_s
-    return file, match_frames(meta, file.index, episode, key, tolerance_s=tolerance_s)
 
 
 class CameraReader:
@@ -89,7 +77,7 @@ class CameraReader:
 
     def _read_video(self, key: str, episode: int, frames: Sequence[int]) -> list[Pixels]:
         entry = self._dataset.meta.info.features[key]
-        file, numbers = find_frames(self._dataset, self._engine.files, episode, key)
+        file, numbers = self._dataset.find_frames(self._engine.files, episode, key)
         shape = find_video_shape(file, int(numbers[0]), entry)
         out = np.empty((len(frames), *shape), np.uint16 if is_depth(entry) else np.uint8)
         self._engine.read(file.name, numbers[np.asarray(frames, np.int64)], out)
@@ -151,7 +139,7 @@ def find_first_frames(layout: BatchLayout) -> Iterator[tuple[str, VideoFile, int
         for source, own in layout.owners(number) if camera.is_yuv else ():
             dataset = source.dataset
             files = _open_videos(dataset)
-            file, numbers = find_frames(dataset, files, _first_episodes(dataset)[0], own.key)
+            file, numbers = dataset.find_frames(files, _first_episodes(dataset)[0], own.key)
             yield camera.key, file, int(numbers[0])
 
 
@@ -231,12 +219,12 @@ def _pixel_format(dataset: OpenedDataset, files: VideoFiles, episode: int, key: 
     """Return the pixel format of the first frame of an episode; None if it cannot be read."""
     layout = None
     with _errors_left_to_readers(f"the format of {key}", episode):
-        file, numbers = find_frames(dataset, files, episode, key)
+        file, numbers = dataset.find_frames(files, episode, key)
         layout = _decoded_layout(file, int(numbers[0]))
     return None if layout is None else layout.kind
 
 
 def _probe_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> ProbedCamera:
-    file, numbers = find_frames(dataset, files, episode, key)
+    file, numbers = dataset.find_frames(files, episode, key)
     shape = find_video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
     return ProbedCamera(shape, int(file.index.gop_lengths().max()), file.index.has_long_gops)

@@ -15,7 +15,6 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from robostream.decode import Size, new_packet, scale_values
 from robostream.errors import DataFileError
@@ -34,13 +33,6 @@ _MEANINGS = {
     "LAB": "lightness and two colour differences",
     "HSV": "hue, saturation and brightness",
 }
-_UNREADABLE = (
-    UnidentifiedImageError,
-    Image.DecompressionBombError,
-    OSError,
-    SyntaxError,
-    ValueError,
-)
 _PNG_BEGIN = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
 # 8 bits, RGB, and method 0 of compression, filter and interlacing.
 _PNG_RGB_8BIT = bytes([8, 2, 0, 0, 0])
@@ -102,13 +94,16 @@ def _decode(encoded: bytes | None, where: str) -> tuple[str, Pixels]:
     plain = decode_plain_png(encoded)
     if plain is not None:
         return "RGB", plain
+    # Imported on demand, so that workers of datasets without such images start faster.
+    from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
     try:
         with Image.open(BytesIO(encoded)) as image:
             image.load()
             has_orientation = image.getexif().get(ExifTags.Base.Orientation) is not None
             upright = ImageOps.exif_transpose(image) if has_orientation else image
             return image.mode, np.asarray(upright)
-    except _UNREADABLE as error:
+    except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         why = "of no known format" if isinstance(error, UnidentifiedImageError) else error
         raise DataFileError(
             f"{where}: the image cannot be decoded ({why}); its {len(encoded)} bytes start "

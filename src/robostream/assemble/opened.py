@@ -14,12 +14,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from robostream import arguments, config
 from robostream.assemble.kept_frames import keep_frames
 from robostream.assemble.selection import FrameSelection, select_episodes
 from robostream.assemble.spec import SampleOptions, SampleSpec, make_spec
-from robostream.assemble.video_spans import warn_of_overlaps
+from robostream.assemble.video_spans import match_frames, warn_of_overlaps
 from robostream.byte_sizes import parse_bytes
+from robostream.decode import VideoFile, VideoFiles
 from robostream.meta import LeRobotDatasetMetadata, location_of, pin_and_download, resize_cameras
 from robostream.plan import SelectedFrames
 from robostream.storage import (
@@ -97,6 +101,14 @@ class OpenedDataset:
     def index_folder(self) -> Path | None:
         """The folder that caches video indices; None for a local dataset, whose index is near."""
         return config.index_home() / self.meta.fingerprint if self.files.is_remote else None
+
+    def find_frames(
+        self, files: VideoFiles, episode: int, key: str
+    ) -> tuple[VideoFile, npt.NDArray[np.int64]]:
+        """Return a camera's video file of an episode, and the number in it of every frame."""
+        file = files.get(self.meta.get_video_file_path(episode, key).as_posix())
+        tolerance_s = self.spec.tolerance_s
+        return file, match_frames(self.meta, file.index, episode, key, tolerance_s=tolerance_s)
 
     def selected_files(self, *, videos: bool) -> list[str]:
         """Return the files of the selected episodes, each once, in the order episodes need them."""

@@ -354,7 +354,7 @@ def _warn_of_tasks(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
     listed = meta.episodes[rows.episode].get("tasks")
     if not isinstance(listed, list) or not listed:
         return False
-    numbers = np.unique(rows.numbers["task_index"]).tolist()
+    numbers = sorted({*rows.numbers["task_index"].tolist()})  # np.unique would load numpy.ma
     texts = [meta.tasks[number] for number in numbers if 0 <= number < len(meta.tasks)]
     others = [text for text in texts if text not in listed]
     if others:

@@ -26,7 +26,6 @@ from robostream.assemble import (
     SampleLayout,
     decode_images_into,
     plain_batches,
-    probe_cameras,
     window_targets,
     write_black,
     write_depth,
@@ -203,6 +202,8 @@ def probe_layout(dataset: OpenedDataset) -> BatchLayout:
 
     Frames have the size of those in the first selected episode.
     """
+    from robostream.assemble import probe_cameras  # workers do not need it
+
     layout = SampleLayout(dataset, probed=probe_cameras(dataset))
     return try_transforms(plain_batches(layout))
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is there: info.json, the episode table, tasks and statistics of a dataset.
 
+Workers load neither feature_stats.py nor v2.py: their names load on first use.
+
 locate.py        where a dataset is: folder, URL or Hub commit; which versions can be read
 depth.py         depth as 12-bit codes
 features.py      the feature entries of info.json
@@ -15,18 +17,14 @@ v2.py            the tables and statistics of v2.0 and v2.1, as lines of JSON
 metadata.py      LeRobotDatasetMetadata: all of the above under LeRobot's names
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 # The other stages import these names from here.
 from robostream.meta.depth import DepthCoding, decode_depth, depth_unit, encode_depth
 from robostream.meta.episodes import EpisodeTable, noting_contradictions
-from robostream.meta.feature_stats import (
-    COLOUR,
-    DEPTH,
-    MOMENTS,
-    NO_STATS_DTYPES,
-    as_lists,
-    column_stats,
-    sampled_frames,
-)
 from robostream.meta.features import (
     CAMERA_DTYPES,
     DEFAULT_FEATURES,
@@ -45,4 +43,32 @@ from robostream.meta.metadata import LeRobotDatasetMetadata, forward, location_o
 from robostream.meta.parquet import OpenParquet, readable_parquet
 from robostream.meta.stats import QUANTILES, FeatureStats, Stats, aggregate_stats, combine_stats
 from robostream.meta.tasks import TaskTable, tasks_to_arrow
-from robostream.meta.v2 import read_episode_stats
+
+if TYPE_CHECKING:
+    from robostream.meta.feature_stats import (
+        COLOUR,
+        DEPTH,
+        MOMENTS,
+        NO_STATS_DTYPES,
+        as_lists,
+        column_stats,
+        sampled_frames,
+    )
+    from robostream.meta.v2 import read_episode_stats
+
+_HOMES = {
+    "COLOUR": "feature_stats",
+    "DEPTH": "feature_stats",
+    "MOMENTS": "feature_stats",
+    "NO_STATS_DTYPES": "feature_stats",
+    "as_lists": "feature_stats",
+    "column_stats": "feature_stats",
+    "read_episode_stats": "v2",
+    "sampled_frames": "feature_stats",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'robostream.meta' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"robostream.meta.{_HOMES[name]}"), name)

@@ -15,13 +15,12 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
 from robostream.meta.decoded_size import DecodeBudget
 from robostream.meta.parquet import OpenParquet, cache_table, check_unique, readable_parquet
-from robostream.storage import FileOpener, Location
+from robostream.storage import ByteSource, FileOpener, Location
 
 _FOLDER = "meta/episodes"
 _SKIPPED = "stats/"  # by far the widest columns, never read per episode
@@ -232,7 +231,8 @@ def _read_columns(opener: FileOpener, relative: str, budget: DecodeBudget) -> pa
     LeRobot's recorder writes ten episodes at a time, with statistics between the other columns. Of
     a large remote file, only the other columns are fetched.
     """
-    source, is_remote = opener.open(relative), opener.location.is_remote
+    source: ByteSource = opener.open(relative)
+    is_remote = opener.location.is_remote
     is_lean = is_remote and source.size() > _LARGE_BYTES
     if is_lean:
         source = opener.open_remote(relative)
@@ -245,6 +245,8 @@ def _read_columns(opener: FileOpener, relative: str, budget: DecodeBudget) -> pa
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
     """Return a checked column of seconds (if so named), or else of whole numbers."""
+    import pyarrow.compute as pc  # on demand: workers start a tenth faster without it
+
     is_time = name.endswith("_timestamp")
     if not _is_numeric(column.type):
         fault = f"the type {column.type}"
@@ -325,6 +327,8 @@ def _digest_into(total: hashlib.blake2b, column: pa.Array) -> None:
         for field in column.flatten():
             _digest_into(total, field)
     elif hasattr(column, "flatten"):
+        import pyarrow.compute as pc
+
         _digest_numbers(total, pc.list_value_length(column))
         _digest_into(total, column.flatten())
     else:

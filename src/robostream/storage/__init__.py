@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte-range access to dataset files, local and remote, with a disk cache for remote bytes.
 
+Processes that read local files load no module of remote ones: their names load on first use.
+
 location.py       dataset roots, relative paths, and URLs without secrets
 safe_files.py     private folders and files, and atomic writes
 lru.py            a least-recently-used cache with a weight budget
@@ -20,6 +22,11 @@ fsspec_store.py   any other fsspec filesystem
 opener.py         from a location to its store and files; filling the cache ahead of a run
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from robostream.storage.byte_source import (
     ByteRange,
     ByteSource,
@@ -37,8 +44,6 @@ from robostream.storage.cache import (
     open_mapped_file,
 )
 from robostream.storage.cache_folder import is_cache
-from robostream.storage.cached_file import CachedFile, open_cached_file
-from robostream.storage.hub import download, list_refs, upload
 from robostream.storage.location import (
     CacheSettings,
     Location,
@@ -57,3 +62,21 @@ from robostream.storage.safe_files import (
     sync_to_disk,
     write_bytes_atomic,
 )
+
+if TYPE_CHECKING:
+    from robostream.storage.cached_file import CachedFile, open_cached_file
+    from robostream.storage.hub import download, list_refs, upload
+
+_HOMES = {
+    "CachedFile": "cached_file",
+    "download": "hub",
+    "list_refs": "hub",
+    "open_cached_file": "cached_file",
+    "upload": "hub",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'robostream.storage' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"robostream.storage.{_HOMES[name]}"), name)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from robostream.byte_sizes import format_bytes
 from robostream.errors import CacheError, StorageError
@@ -18,8 +18,10 @@ from robostream.storage.byte_source import ByteSource, LocalSource, LocalStore
 from robostream.storage.cache import Cache, cache_limit
 from robostream.storage.location import CacheSettings, Location, check_relative_path
 from robostream.storage.lru import LruCache
-from robostream.storage.remote_source import RemoteFile, RemoteSource
 from robostream.storage.retry import Traffic
+
+if TYPE_CHECKING:
+    from robostream.storage.remote_source import RemoteFile, RemoteSource
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ class FileOpener:
         self._opened: LruCache[str, RemoteSource] = LruCache(_MAX_OPENED)
         self._lock = threading.Lock()
 
-    def open(self, file: str) -> ByteSource:
+    def open(self, file: str) -> LocalSource | RemoteSource:
         """Return a file by its path relative to the location. Reads nothing yet."""
         with self._lock:
             source = self._opened.get(file)
@@ -85,13 +87,15 @@ class FileOpener:
             opened = self._store.open(check_relative_path(file))
             if isinstance(opened, LocalSource):
                 return opened
+            from robostream.storage.remote_source import RemoteSource  # as in `open_store`
+
             source = RemoteSource(opened, self.traffic, self.cache, self._whole_bytes)
             return self._opened.put(file, source)
 
     def open_remote(self, file: str) -> ByteSource:
         """Return a file that is read without the cache."""
         source = self.open(file)
-        return source.without_cache() if isinstance(source, RemoteSource) else source
+        return source if isinstance(source, LocalSource) else source.without_cache()
 
     def read_file(self, file: str, *, max_bytes: int, setting: str = "") -> bytes:
         """Return all bytes of a small file; raise above `max_bytes`, naming the `setting`."""
@@ -192,7 +196,7 @@ class CacheWarmer:
     def kept_bytes(self) -> int:
         """Return how many bytes of the files the cache has now."""
         sources = (self._opener.open(file) for file in self.sizes)
-        return sum(source.kept_bytes() for source in sources if isinstance(source, RemoteSource))
+        return sum(source.kept_bytes() for source in sources if not isinstance(source, LocalSource))
 
 
 class CancellingPool(ThreadPoolExecutor):

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from robostream.batches import (
     preserve_generators,
 )
 from robostream.decode import COUNTERS
-from robostream.device import LESS_MEMORY, ByteArray, DeviceBatches, map_memory, open_shared, unpack
+from robostream.device import LESS_MEMORY, ByteArray, map_memory, unpack
 from robostream.errors import WorkerError
 from robostream.plan import Schedule, ScheduledStep, WorkerShard, rank_lanes
 from robostream.workers.pool import BatchPool
@@ -46,6 +46,9 @@ from robostream.workers.protocol import (
     WorkerConfig,
     encode,
 )
+
+if TYPE_CHECKING:
+    from robostream.device import DeviceBatches
 
 # A worker decodes for several batches at once, until its parts of them hold so many frames.
 _FRAMES_AT_A_TIME = 32
@@ -355,14 +358,18 @@ def _open_worker(connection: _Connection) -> Worker:
     frames = map_memory(fds[3]) if len(fds) > 3 else None
     for fd in fds:
         os.close(fd)
-    shared = worker_config.on_device
+    on_device: DeviceBatches | None = None
+    if worker_config.on_device is not None:
+        from robostream.device import open_shared  # workers without a GPU start faster
+
+        on_device = open_shared(worker_config.on_device)
     return Worker(
         worker_config,
         shard,
         batches=batches,
         counters=counters.view(np.float64).reshape(-1, len(COUNTERS))[shard.worker],
         frames=frames,
-        on_device=None if shared is None else open_shared(shared),
+        on_device=on_device,
     )
 
 
