@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from robostream.assemble.batch_layout import BatchLayout
-from robostream.assemble.images import Pixels
-from robostream.assemble.layout import ProbedCamera
+from robostream.assemble.layout import BatchLayout, ProbedCamera
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import RowReader
-from robostream.assemble.sample import decode_stored
+from robostream.assemble.sample import Pixels, decode_stored
 from robostream.decode import (
     PLANAR_8BIT,
     FrameEngine,

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrays, windows, cameras and texts of a sample in a batch, computed once."""
+"""How samples lie in a batch: arrays, windows, cameras and texts, computed once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from robostream.assemble.opened import OpenedDataset
-from robostream.assemble.spec import Offsets, SampleSpec
+from robostream.assemble.spec import ImageTransforms, Offsets, SampleSpec
 from robostream.decode import Size, yuv_bytes
 from robostream.meta import (
     DepthCoding,
@@ -21,6 +22,12 @@ from robostream.meta import (
     image_shape,
     is_depth,
 )
+from robostream.plan import Ints, Segments
+
+if TYPE_CHECKING:
+    from robostream.assemble.schema import Placement
+
+_EPISODE_STEP = 1 << 40
 
 ArrayLayout = tuple[tuple[int, ...], npt.DTypeLike]
 
@@ -196,3 +203,124 @@ def _camera_layout(
         gop_frames=probed.gop_frames,
         has_long_gops=probed.has_long_gops,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class SourceLayout:
+    """One dataset's samples in the batches of a stream.
+
+    Attributes:
+        own: How they lie by themselves.
+        cameras: The dataset's camera for each camera of a batch; None if it has none.
+        first_episode: The number of its episode 0 in the stream.
+        placement: Where its values go; None if batches hold them as they are.
+    """
+
+    own: SampleLayout
+    cameras: tuple[CameraLayout | None, ...]
+    first_episode: int = 0
+    placement: Placement | None = None
+
+    @property
+    def dataset(self) -> OpenedDataset:
+        """The dataset."""
+        return self.own.dataset
+
+    def window_limits(self, episode: int, frame: int, length: int) -> tuple[int, int]:
+        """Return the frames [first, stop) at which windows of a frame end.
+
+        That is the episode, or the range of kept frames if windows are clipped to it.
+        """
+        if self._ranges is None:
+            return 0, length
+        keys, runs = self._ranges
+        own_episode = episode - self.first_episode
+        at = int(np.searchsorted(keys, own_episode * _EPISODE_STEP + frame, "right")) - 1
+        first, count, stride = (int(c[at]) for c in (runs.firsts, runs.counts, runs.strides))
+        return first, first + (count - 1) * stride + 1
+
+    @cached_property
+    def _ranges(self) -> tuple[Ints, Segments] | None:
+        """The kept ranges, with sorted keys, if windows are clipped to them."""
+        if self.dataset.frames is None or not self.dataset.spec.clips_windows:
+            return None
+        runs = self.dataset.frames.segments
+        return runs.episodes * _EPISODE_STEP + runs.firsts, runs
+
+
+@dataclass(frozen=True, eq=False)
+class BatchLayout:
+    """How the samples of a stream lie in a batch.
+
+    Attributes:
+        entries: The shape and dtype of each array of a sample, but for cameras.
+        texts: The texts of a sample.
+        cameras: The cameras of a batch.
+        sources: The datasets.
+        transformed: The output of the user's transforms by camera: shape and dtype.
+    """
+
+    entries: Mapping[str, ArrayLayout]
+    texts: list[str]
+    cameras: tuple[CameraLayout, ...]
+    sources: tuple[SourceLayout, ...]
+    transformed: Mapping[str, ArrayLayout] = field(default_factory=dict)
+
+    @cached_property
+    def arrays(self) -> dict[str, ArrayLayout]:
+        """The shape and dtype of each array of a sample."""
+        cameras = {c.key: self.transformed.get(c.key, c.batch_array) for c in self.cameras}
+        return {key: cameras.get(key, entry) for key, entry in self.entries.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays of one sample."""
+        return sum(
+            math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self.arrays.values()
+        )
+
+    @cached_property
+    def videos(self) -> tuple[str, ...]:
+        """The cameras that some dataset stores as video."""
+        return tuple(
+            camera.key
+            for number, camera in enumerate(self.cameras)
+            if any(own.key in source.dataset.spec.videos for source, own in self.owners(number))
+        )
+
+    @cached_property
+    def transforms(self) -> list[ImageTransforms]:
+        """The user's transforms of images."""
+        found = (source.dataset.spec.image_transforms for source in self.sources)
+        return [transform for transform in found if transform is not None]
+
+    @property
+    def images_per_sample(self) -> int:
+        """The most images in a sample, windows included."""
+        return sum(camera.stack[0] for camera in self.cameras)
+
+    def owners(self, camera: int) -> list[tuple[SourceLayout, CameraLayout]]:
+        """Return the datasets that have a camera, each with its own layout of it."""
+        pairs = ((source, source.cameras[camera]) for source in self.sources)
+        return [(source, own) for source, own in pairs if own is not None]
+
+    def window_frames(self, camera: int) -> int:
+        """Return how many frames lie between the ends of a camera's longest window."""
+        windows = (source.dataset.spec.windows.get(own.key) for source, own in self.owners(camera))
+        return max((int(np.ptp(window)) for window in windows if window is not None), default=0)
+
+    def in_yuv(self, cameras: Collection[str]) -> BatchLayout:
+        """Return the layout with frames of some untransformed cameras as YUV 4:2:0."""
+        chosen = {number for number, camera in enumerate(self.cameras) if camera.key in cameras}
+
+        def mark(layouts: Sequence[CameraLayout | None]) -> tuple[Any, ...]:
+            return tuple(c and replace(c, is_yuv=n in chosen) for n, c in enumerate(layouts))
+
+        sources = tuple(replace(source, cameras=mark(source.cameras)) for source in self.sources)
+        return replace(self, cameras=mark(self.cameras), sources=sources)
+
+
+def plain_batches(layout: SampleLayout) -> BatchLayout:
+    """Return the layout of batches that hold the samples of one dataset as they are."""
+    cameras = tuple(layout.cameras)
+    return BatchLayout(layout.arrays, layout.texts, cameras, (SourceLayout(layout, cameras),))

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import arguments, config
-from robostream.assemble.kept_frames import keep_frames
-from robostream.assemble.selection import FrameSelection, select_episodes
+from robostream.assemble.selection import FrameSelection, keep_frames, select_episodes
 from robostream.assemble.spec import SampleOptions, SampleSpec, make_spec
 from robostream.assemble.video_spans import match_frames, warn_of_overlaps
 from robostream.byte_sizes import parse_bytes

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from robostream import arguments, config
@@ -15,6 +17,10 @@ from robostream.assemble.spec import Offsets
 from robostream.decode import Size
 from robostream.errors import SelectionError
 from robostream.meta import DEFAULT_FEATURES, Features
+from robostream.plan import Ints
+
+Affine = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+"""Scale and shift: a normalised value is value * scale + shift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,34 @@ class SourceMap:
         pairs = zip(schema.cameras, self.cameras, strict=True)
         cameras = {c.key: ColumnMap(own, c.key, None) for c, own in pairs if own is not None}
         return cameras | {column.common: column for column in self.columns}
+
+
+@dataclass(frozen=True, eq=False)  # without slots, which cached properties do not work with
+class Placement:
+    """Where the values of a dataset go in the batches of a mixture.
+
+    Attributes:
+        copied: The own and the common key of each column that is copied as it is, but for the task.
+        changed: The columns that are normalised, or whose dimensions have other places.
+        texts: Its own name of each text.
+        pads: The mask of each of its windows.
+        constants: What is the same in all its samples: numbers, masks, and zeros for what it lacks.
+        tasks: The number of each of its tasks in the mixture.
+        scales: Factors and summands that normalise columns, by own key.
+    """
+
+    copied: list[tuple[str, str]]
+    changed: list[ColumnMap]
+    texts: Mapping[str, str]
+    pads: Mapping[str, str]
+    constants: Mapping[str, npt.NDArray[Any]]
+    tasks: Ints
+    scales: Mapping[str, Affine]
+
+    @cached_property
+    def fixed(self) -> list[tuple[str, Any]]:
+        """The constants, single ones as plain numbers, which numpy writes faster."""
+        return [(k, value if value.ndim else value.item()) for k, value in self.constants.items()]
 
 
 @dataclass(frozen=True, slots=True)

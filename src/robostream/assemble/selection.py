@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The selected episodes, and the item number of each of their frames."""
+"""The selected episodes, which of their frames are delivered, and how often.
+
+Map-style reading numbers the frames of the selected episodes as items. Streaming also trims them,
+takes every n-th, and weights episodes.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,13 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import arguments
-from robostream.errors import SelectionError
+from robostream.errors import SelectionError, call_user
 from robostream.meta import LeRobotDatasetMetadata
+from robostream.plan import Segments, SelectedFrames
 
 logger = logging.getLogger(__name__)
 
 EpisodeFilter = Callable[[dict[str, Any]], bool]
 """Takes a row of the episode table and returns whether to read that episode."""
+Ranges = Sequence[tuple[int, int]]
+"""Frames of an episode to keep, as (first, stop) pairs; stop is the frame after the last."""
+FrameRanges = Mapping[int, Ranges] | Callable[[dict[str, Any]], Ranges]
+"""Ranges by episode, or a function that returns them for a row of the episode table."""
+EpisodeWeights = Mapping[int, float] | Callable[[dict[str, Any]], float]
+"""Weights by episode, or a function that returns one for a row of the episode table."""
 
 
 def select_episodes(
@@ -127,3 +139,132 @@ def shorten(numbers: Sequence[int]) -> str:
     if len(numbers) <= 10:
         return str(list(numbers))
     return f"[{', '.join(str(n) for n in numbers[:10])}, ... {len(numbers)} in all]"
+
+
+def keep_frames(
+    meta: LeRobotDatasetMetadata,
+    episodes: npt.NDArray[np.int64],
+    frames: FrameRanges | None,
+    stride: int,
+    weights: EpisodeWeights | None,
+) -> SelectedFrames:
+    """Return the frames of some episodes to deliver, or raise SelectionError.
+
+    Args:
+        meta: The metadata.
+        episodes: The selected episodes.
+        frames: The ranges to keep; an episode without an entry keeps all frames.
+        stride: The distance from one delivered frame of a range to the next.
+        weights: How often to deliver each episode; one without an entry has weight 1.
+    """
+    stride = arguments.whole_number(stride, "stride", 1)
+    frames, weights = check_frames(frames, "frames"), check_weights(weights, "episode_weights")
+    _check_known(meta, frames, "frames")
+    _check_known(meta, weights, "episode_weights")
+    rows: list[tuple[int, int, int, int]] = []
+    each: list[float] = []
+    for episode in episodes.tolist():
+        length = int(meta.episodes["length"][episode])
+        weight = _value_of(meta, episode, "episode_weights", weights, _weight, 1.0)
+        if not weight or not length:
+            continue
+        for first, stop in _value_of(meta, episode, "frames", frames, check_ranges, [(0, length)]):
+            if stop > length:
+                raise SelectionError(
+                    f"frames, episode {episode} of {meta.repo_id}, must end by frame {length}, its "
+                    f"length; got {stop}"
+                )
+            rows.append((episode, first, -(-(stop - first) // stride), stride))
+            each.append(weight)
+    if not rows:
+        raise SelectionError(
+            f"no frame of the {len(episodes)} selected episodes of {meta.repo_id} is kept; check "
+            "frames and episode_weights"
+        )
+    segments = Segments(*np.array(rows, dtype=np.int64).T.copy())
+    return SelectedFrames(segments, None if weights is None else np.array(each))
+
+
+def _check_known(meta: LeRobotDatasetMetadata, by_episode: object, name: str) -> None:
+    """Raise SelectionError for an entry of an episode that the dataset does not have."""
+    for episode in by_episode if isinstance(by_episode, Mapping) else ():
+        if episode >= meta.total_episodes:
+            raise SelectionError(
+                f"{name} has an entry of episode {episode}, but {meta.repo_id} has "
+                f"{meta.total_episodes} episodes, numbered from 0"
+            )
+
+
+def _value_of(
+    meta: LeRobotDatasetMetadata,
+    episode: int,
+    name: str,
+    given: Any,
+    check: Callable[[object, str], Any],
+    default: Any,
+) -> Any:
+    """Return the value that a checked argument has for an episode."""
+    if given is None or isinstance(given, Mapping):
+        return (given or {}).get(episode, default)
+    value = call_user(name, given, dict(meta.episodes[episode]))
+    return check(value, f"{name}, episode {episode} of {meta.repo_id},")
+
+
+def finite_number(value: object, name: str, *, or_zero: bool) -> float:
+    """Return a finite number above 0, or also 0, or raise SelectionError."""
+    number = float(arguments.number(value, name, or_zero=or_zero))
+    if not math.isfinite(number):
+        raise SelectionError(f"{name} must be a finite number; got {value!r}")
+    return number
+
+
+def check_frames(frames: object, name: str) -> Any:
+    """Return `frames=` with its ranges checked, or raise SelectionError."""
+    wanted = "ranges by episode, {0: [(10, 50)]}, or a function that returns such a list"
+    return _check_by_episode(frames, name, wanted, check_ranges)
+
+
+def check_weights(weights: object, name: str) -> Any:
+    """Return `episode_weights=` with its numbers checked, or raise SelectionError."""
+    wanted = "weights by episode, {0: 2.0}, or a function that returns one"
+    return _check_by_episode(weights, name, wanted, _weight)
+
+
+def _check_by_episode(
+    given: object, name: str, wanted: str, check: Callable[[object, str], Any]
+) -> Any:
+    arguments.of_kind(given, name, Mapping | Callable | None, wanted)
+    if not isinstance(given, Mapping):
+        return given
+    return {
+        arguments.whole_number(episode, f"an episode in {name}", 0): check(
+            value, f"{name}, episode {episode},"
+        )
+        for episode, value in given.items()
+    }
+
+
+def _weight(value: object, name: str) -> float:
+    return finite_number(value, name, or_zero=True)
+
+
+def check_ranges(ranges: object, name: str) -> tuple[tuple[int, int], ...]:
+    """Return checked (first, stop) pairs, ascending and apart, or raise SelectionError."""
+    pairs: list[tuple[int, int]] = []
+    for pair in arguments.of_kind(ranges, name, Sequence, "a list of (first, stop) pairs"):
+        bounds = list(pair) if isinstance(pair, Sequence | np.ndarray) else []
+        if not (
+            len(bounds) == 2 and all(map(arguments.is_whole, bounds)) and 0 <= bounds[0] < bounds[1]
+        ):
+            raise SelectionError(
+                f"{name} must be a list of (first, stop) pairs with 0 <= first < stop, or empty to "
+                f"leave the episode out; got {ranges!r:.200}"
+            )
+        bounds = [int(bound) for bound in bounds]
+        if pairs and bounds[0] < pairs[-1][1]:
+            raise SelectionError(
+                f"{name} must be ranges in ascending order that do not overlap; got {pairs[-1]} "
+                f"and then {tuple(bounds)}"
+            )
+        pairs.append((bounds[0], bounds[1]))
+    return tuple(pairs)

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import arguments, config
-from robostream.assemble.kept_frames import EpisodeWeights, FrameRanges
-from robostream.assemble.selection import EpisodeFilter
+from robostream.assemble.selection import EpisodeFilter, EpisodeWeights, FrameRanges
 from robostream.decode import Size
 from robostream.errors import SelectionError
 from robostream.meta import Features, LeRobotDatasetMetadata

@@ -25,6 +25,7 @@ from robostream.assemble import (
     OpenedDataset,
     SampleLayout,
     decode_images_into,
+    fill_sample,
     plain_batches,
     window_targets,
     write_black,
@@ -121,7 +122,7 @@ class SampleWriter:
             # Not `sample.source`: of many datasets, it may have closed its files meanwhile.
             source = self._worker.sources.of(sample.episode)
             rows = source.rows(sample.episode)
-            found = source.layout.fill(arrays, sample.place, rows, sample.frame)
+            found = fill_sample(source.layout, arrays, sample.place, rows, sample.frame)
             for key, text in found.items():
                 texts.setdefault(key, {})[sample.place] = text
         for number in sample.others:
