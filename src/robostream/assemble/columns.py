@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -67,11 +67,11 @@ def numeric_column(column: pa.ChunkedArray, declared: DeclaredColumn) -> Numbers
         declared.refuse(f"values of type {flat.type}")
     if pa.types.is_float16(flat.type):
         flat = pa.array(flat.to_numpy().astype(np.float32))
-    cast = _caster(np.dtype(declared.dtype))
+    dtype = np.dtype(declared.dtype)
     try:
-        values = cast(flat)
+        values = _convert(flat, dtype)
     except pa.ArrowInvalid as error:
-        place = _first_refused(flat, cast)
+        place = _first_refused(flat, dtype)
         declared.refuse(f"{flat[place].as_py()!r} ({error})", place * len(column) // len(flat))
     return np.ascontiguousarray(values).reshape(len(column), *inner)
 
@@ -264,14 +264,32 @@ def _split_lists(array: pa.Array) -> tuple[npt.NDArray[np.integer[Any]], pa.Arra
     return lengths, array.values.slice(first, stop - first)
 
 
-def _caster(dtype: np.dtype[Any]) -> Callable[[pa.Array], Numbers]:
-    """Return the cast from a declared dtype to ours, which raises ArrowInvalid."""
+def _convert(flat: pa.Array, dtype: np.dtype[Any]) -> Numbers:
+    """Return numbers of a declared dtype in ours; raises ArrowInvalid for what it cannot hold."""
     if dtype.kind == "f":
-        return lambda flat: _as_floats(flat, dtype)
-    if dtype.kind == "b":
-        return _as_bools
-    declared = pa.from_numpy_dtype(dtype)
-    return lambda flat: _as_array(_cast(_cast(flat, declared), pa.int64()))
+        if not pa.types.is_floating(flat.type):
+            flat = flat.cast(pa.float64() if dtype.itemsize > 4 else pa.float32())
+        # A float dtype rounds, up to infinity; LeRobot does so without a warning too.
+        with np.errstate(over="ignore"):
+            return _as_array(flat).astype(dtype, copy=False).astype(np.float32, copy=False)
+    is_bool = dtype.kind == "b"
+    if is_bool and pa.types.is_boolean(flat.type):
+        return _unpack_bits(flat)
+    for kind in (pa.int64(),) if is_bool else (pa.from_numpy_dtype(dtype), pa.int64()):
+        flat = flat if flat.type == kind else flat.cast(kind)
+    numbers = _as_array(flat)
+    if is_bool and ((numbers != 0) & (numbers != 1)).any():
+        raise pa.ArrowInvalid("a bool is 0 or 1")
+    return numbers.astype(np.bool_) if is_bool else numbers
+
+
+def _unpack_bits(flat: pa.Array) -> Numbers:
+    """Return bools, of which Arrow has 8 in a byte."""
+    if not len(flat):
+        return np.zeros(0, np.bool_)
+    first, stop = flat.offset, flat.offset + len(flat)
+    bits = np.frombuffer(flat.buffers()[1], np.uint8)[first // 8 : -(-stop // 8)]
+    return np.unpackbits(bits, bitorder="little")[first % 8 :][: len(flat)].view(np.bool_)
 
 
 def _as_array(flat: pa.Array) -> Numbers:
@@ -280,39 +298,12 @@ def _as_array(flat: pa.Array) -> Numbers:
     return numbers
 
 
-def _cast(flat: pa.Array, kind: pa.DataType) -> pa.Array:
-    return flat if flat.type == kind else flat.cast(kind)
-
-
-def _as_floats(flat: pa.Array, dtype: np.dtype[Any]) -> Numbers:
-    if not pa.types.is_floating(flat.type):
-        flat = flat.cast(pa.float64() if dtype.itemsize > 4 else pa.float32())
-    # A float dtype rounds, up to infinity; LeRobot does so without a warning too.
-    with np.errstate(over="ignore"):
-        values = _as_array(flat).astype(dtype, copy=False)
-        return values.astype(np.float32, copy=False)
-
-
-def _as_bools(flat: pa.Array) -> Numbers:
-    if pa.types.is_boolean(flat.type):
-        if not len(flat):
-            return np.zeros(0, np.bool_)
-        # Arrow has 8 of them in a byte.
-        first, stop = flat.offset, flat.offset + len(flat)
-        bits = np.frombuffer(flat.buffers()[1], np.uint8)[first // 8 : -(-stop // 8)]
-        return np.unpackbits(bits, bitorder="little")[first % 8 :][: len(flat)].view(np.bool_)
-    numbers = _as_array(flat.cast(pa.int64()))
-    if ((numbers != 0) & (numbers != 1)).any():
-        raise pa.ArrowInvalid("a bool is 0 or 1")
-    return numbers.astype(np.bool_)
-
-
-def _first_refused(flat: pa.Array, cast: Callable[[pa.Array], Numbers]) -> int:
-    """Return the index of the first value that a cast refuses."""
+def _first_refused(flat: pa.Array, dtype: np.dtype[Any]) -> int:
+    """Return the index of the first value that a conversion refuses."""
 
     def is_refused(stop: int) -> bool:
         try:
-            cast(flat.slice(0, stop))
+            _convert(flat.slice(0, stop), dtype)
         except pa.ArrowInvalid:
             return True
         return False

@@ -29,12 +29,7 @@ from robostream.assemble.columns import (
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.shared_rows import MappedRows, SharedRows
 from robostream.errors import DataFileError
-from robostream.meta import (
-    DEFAULT_FEATURES,
-    LeRobotDatasetMetadata,
-    OpenParquet,
-    readable_parquet,
-)
+from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata, OpenParquet, readable_parquet
 from robostream.storage import ByteSource, FileOpener, LruCache
 
 logger = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ import logging
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -150,12 +151,8 @@ def keep_frames(
 ) -> SelectedFrames:
     """Return the frames of some episodes to deliver, or raise SelectionError.
 
-    Args:
-        meta: The metadata.
-        episodes: The selected episodes.
-        frames: The ranges to keep; an episode without an entry keeps all frames.
-        stride: The distance from one delivered frame of a range to the next.
-        weights: How often to deliver each episode; one without an entry has weight 1.
+    An episode without ranges in `frames` keeps all frames, one without an entry in `weights` has
+    weight 1. `stride` is the distance from one delivered frame of a range to the next.
     """
     stride = arguments.whole_number(stride, "stride", 1)
     frames, weights = check_frames(frames, "frames"), check_weights(weights, "episode_weights")
@@ -165,7 +162,7 @@ def keep_frames(
     each: list[float] = []
     for episode in episodes.tolist():
         length = int(meta.episodes["length"][episode])
-        weight = _value_of(meta, episode, "episode_weights", weights, _weight, 1.0)
+        weight = _value_of(meta, episode, "episode_weights", weights, _WEIGHT, 1.0)
         if not weight or not length:
             continue
         for first, stop in _value_of(meta, episode, "frames", frames, check_ranges, [(0, length)]):
@@ -218,6 +215,9 @@ def finite_number(value: object, name: str, *, or_zero: bool) -> float:
     return number
 
 
+_WEIGHT = partial(finite_number, or_zero=True)
+
+
 def check_frames(frames: object, name: str) -> Any:
     """Return `frames=` with its ranges checked, or raise SelectionError."""
     wanted = "ranges by episode, {0: [(10, 50)]}, or a function that returns such a list"
@@ -227,7 +227,7 @@ def check_frames(frames: object, name: str) -> Any:
 def check_weights(weights: object, name: str) -> Any:
     """Return `episode_weights=` with its numbers checked, or raise SelectionError."""
     wanted = "weights by episode, {0: 2.0}, or a function that returns one"
-    return _check_by_episode(weights, name, wanted, _weight)
+    return _check_by_episode(weights, name, wanted, _WEIGHT)
 
 
 def _check_by_episode(
@@ -236,16 +236,11 @@ def _check_by_episode(
     arguments.of_kind(given, name, Mapping | Callable | None, wanted)
     if not isinstance(given, Mapping):
         return given
-    return {
-        arguments.whole_number(episode, f"an episode in {name}", 0): check(
-            value, f"{name}, episode {episode},"
-        )
-        for episode, value in given.items()
-    }
-
-
-def _weight(value: object, name: str) -> float:
-    return finite_number(value, name, or_zero=True)
+    checked = {}
+    for key, value in given.items():
+        episode = arguments.whole_number(key, f"an episode in {name}", 0)
+        checked[episode] = check(value, f"{name}, episode {key},")
+    return checked
 
 
 def check_ranges(ranges: object, name: str) -> tuple[tuple[int, int], ...]:

@@ -13,7 +13,6 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,13 +47,16 @@ from robostream.storage import write_bytes_atomic
 logger = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
+SourceStats = tuple[str, SourceMap, Stats | None]
+"""A source's name, the map of its features, and the statistics of its metadata."""
+
 # Rows read at a time.
 _ROWS_AT_ONCE = 1 << 16
 # Images decoded and held at a time.
 _IMAGES_AT_ONCE = 32
 _MOMENTS = ("mean", "std", "min", "max")
 _PADDED = {"std": 1.0}  # of a dimension that no dataset of a group has; all else is 0
-_BOUNDS = {"min_max": ("min", "max"), "quantiles": ("q01", "q99")}
+_MODES = {"mean_std": ("mean", "std"), "min_max": ("min", "max"), "quantiles": ("q01", "q99")}
 # A spread below this share of the value itself is the rounding of float32.
 _CONSTANT = 1e-6
 
@@ -188,34 +190,15 @@ def _camera_stats(dataset: OpenedDataset, key: str, bar: Progress) -> FeatureSta
         lengths = dataset.selection.lengths.tolist()
         for episode, length in zip(dataset.selection.episodes.tolist(), lengths, strict=True):
             frames = sampled_frames(length).tolist()
-            found = [kind.summarise(image) for image in _images(reader, key, episode, frames)]
+            found = []
+            for begin in range(0, len(frames), _IMAGES_AT_ONCE):
+                for image in reader.read(key, episode, frames[begin : begin + _IMAGES_AT_ONCE]):
+                    height_first = image[0] if depth else np.moveaxis(image, 0, -1)
+                    found.append(kind.summarise(np.ascontiguousarray(height_first)))
             summaries.append(kind.merge(np.array(found)))
             counts.append(len(frames))
             bar.update()
     return kind.stats(np.array(summaries), counts)
-
-
-def _images(reader: CameraReader, key: str, episode: int, frames: list[int]) -> Iterator[Array]:
-    """Yield images as (height, width) of depth, or (height, width, channels)."""
-    for begin in range(0, len(frames), _IMAGES_AT_ONCE):
-        for image in reader.read(key, episode, frames[begin : begin + _IMAGES_AT_ONCE]):
-            is_flat = len(image) == 1
-            yield image[0] if is_flat else np.ascontiguousarray(np.moveaxis(image, 0, -1))
-
-
-@dataclass(frozen=True, slots=True)
-class SourceStats:
-    """A source and its recorded statistics.
-
-    Attributes:
-        name: Its name, for messages.
-        source_map: How its features become those of the mixture.
-        stats: The statistics of its metadata.
-    """
-
-    name: str
-    source_map: SourceMap
-    stats: Stats | None
 
 
 def pool_stats(schema: Schema, members: Sequence[SourceStats]) -> Stats:
@@ -226,22 +209,45 @@ def pool_stats(schema: Schema, members: Sequence[SourceStats]) -> Stats:
     source has is 0 with deviation 1. A feature whose statistics some source lacks is left out.
     """
     pooled: Stats = {}
-    owned = [member.source_map.parts(schema) for member in members]
+    owned = [source_map.parts(schema) for _, source_map, _ in members]
     for part in (*schema.cameras, *schema.vectors):
-        key, is_camera = part.key, part.dtype == "video"
-        has = [(m, own[key]) for m, own in zip(members, owned, strict=True) if key in own]
-        entries = [(m.stats or {}).get(column.own, {}) for m, column in has]
-        lacking = [
-            m.name
-            for (m, _), entry in zip(has, entries, strict=True)
-            if not {*_MOMENTS, "count"} <= {*entry}
+        has = [
+            (name, own[part.key], (stats or {}).get(own[part.key].own, {}))
+            for (name, _, stats), own in zip(members, owned, strict=True)
+            if part.key in own
         ]
+        lacking = [name for name, _, entry in has if not {*_MOMENTS, "count"} <= {*entry}]
         if lacking:
-            logger.warning("%s: no statistics in %s; the group has none of it", key, lacking[0])
+            logger.warning(
+                "%s: no statistics in %s; the group has none of it", part.key, lacking[0]
+            )
             continue
-        shape = (part.shape[0], 1, 1) if is_camera else part.shape[-1:]
-        pooled[key] = _pool_feature(has, entries, shape)
+        shape = (part.shape[0], 1, 1) if part.dtype == "video" else part.shape[-1:]
+        pooled[part.key] = _pool_feature(has, shape)
     return pooled
+
+
+def _pool_feature(
+    has: Sequence[tuple[str, ColumnMap, FeatureStats]], shape: tuple[int, ...]
+) -> FeatureStats:
+    """Return the statistics of one feature in its common shape."""
+    names = [*_MOMENTS, *(name for name in QUANTILES if all(name in e for *_, e in has))]
+    # A group without the feature has one part without frames.
+    counts, *rest = (np.zeros((max(len(has), 1), *shape)) for _ in ("count", *names))
+    for number, (source, column, entry) in enumerate(has):
+        try:
+            counts[number][column.place] = int(entry["count"][0])
+            for name, wide in zip(names, rest, strict=True):
+                wide[number][column.place] = entry[name]
+        except ValueError as error:
+            raise MetadataError(
+                f"{source}, {config.STATS_PATH}: the statistics of {column.own!r} do not have "
+                f"the size of the feature ({error}). Restore the file, or delete it."
+            ) from error
+    found = combine_stats(dict(zip(names, rest, strict=True)), counts, is_partial=True)
+    is_known = counts.any(axis=0)
+    known = {n: np.where(is_known, v, _PADDED.get(n, 0.0)) for n, v in found.items()}
+    return known | {"count": np.array([sum(int(e["count"][0]) for *_, e in has)])}
 
 
 def exact_stats(
@@ -296,7 +302,7 @@ def affine(entry: FeatureStats, mode: str, key: str) -> Affine:
     "mean_std" gives mean 0 and deviation 1; "min_max" and "quantiles" map the bounds (min and max,
     or q01 and q99) to -1 and 1. A constant dimension is shifted to 0 and not scaled.
     """
-    wanted = ("mean", "std") if mode == "mean_std" else _BOUNDS.get(mode)
+    wanted = _MODES.get(mode)
     if wanted is None:
         raise SelectionError(
             f'the mode of {key!r} must be "mean_std", "min_max" or "quantiles"; got {mode!r}'
@@ -306,37 +312,11 @@ def affine(entry: FeatureStats, mode: str, key: str) -> Affine:
             f"{mode} of {key!r} needs the statistics {' and '.join(wanted)}, which some dataset "
             "lacks. Compute them from rows."
         )
-    first, second = (np.asarray(entry[name], np.float64) for name in wanted)
-    is_mean = mode == "mean_std"
-    centre, spread = (first, second) if is_mean else ((first + second) / 2, (second - first) / 2)
+    centre, spread = (np.asarray(entry[name], np.float64) for name in wanted)
+    if mode != "mean_std":
+        centre, spread = (centre + spread) / 2, (spread - centre) / 2
     spread = np.where(spread <= _CONSTANT * np.abs(centre), 1.0, spread)
     return (1 / spread).astype(np.float32), (-centre / spread).astype(np.float32)
-
-
-def _pool_feature(
-    has: Sequence[tuple[SourceStats, ColumnMap]],
-    entries: Sequence[FeatureStats],
-    shape: tuple[int, ...],
-) -> FeatureStats:
-    """Return the statistics of one feature in its common shape."""
-    names = [*_MOMENTS, *(name for name in QUANTILES if all(name in e for e in entries))]
-    frames = [int(entry["count"][0]) for entry in entries]
-    # A group without the feature has one part without frames.
-    counts, *rest = (np.zeros((max(len(has), 1), *shape)) for _ in ("count", *names))
-    for number, ((member, column), entry) in enumerate(zip(has, entries, strict=True)):
-        try:
-            counts[number][column.place] = frames[number]
-            for name, wide in zip(names, rest, strict=True):
-                wide[number][column.place] = entry[name]
-        except ValueError as error:
-            raise MetadataError(
-                f"{member.name}, {config.STATS_PATH}: the statistics of {column.own!r} do not have "
-                f"the size of the feature ({error}). Restore the file, or delete it."
-            ) from error
-    found = combine_stats(dict(zip(names, rest, strict=True)), counts, is_partial=True)
-    is_known = counts.any(axis=0)
-    known = {n: np.where(is_known, v, _PADDED.get(n, 0.0)) for n, v in found.items()}
-    return known | {"count": np.array([sum(frames)])}
 
 
 def _join_columns(
