@@ -30,19 +30,12 @@ _OBJECTS = {
 
 @dataclass(frozen=True, slots=True)
 class DeclaredColumn:
-    """A column as info.json declares it.
-
-    Attributes:
-        key: Its name.
-        dtype: The declared dtype.
-        shape: The declared shape; (1,) means a plain number.
-        where: The file and the episode, for messages.
-    """
+    """A column as info.json declares it."""
 
     key: str
     dtype: str
-    shape: tuple[int, ...]
-    where: str
+    shape: tuple[int, ...]  # the declared shape; (1,) means a plain number
+    where: str  # the file and the episode, for messages
 
     def refuse(self, found: str, frame: int | None = None) -> NoReturn:
         """Raise DataFileError that names what was found, and in which frame."""

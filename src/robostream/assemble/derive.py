@@ -37,25 +37,15 @@ _MOST_NAMES_SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class OwnFeature:
-    """A feature of one source.
+    """A feature of one source."""
 
-    Attributes:
-        number: The number of the source, from 0.
-        source: Its name.
-        own: Its key in that dataset.
-        common: Its key in the mixture.
-        kind: "camera", "depth camera", "string", "language", or the dtype of numbers in a sample.
-        entry: The entry of info.json.
-        names: The names of its dimensions, if it has one for each.
-    """
-
-    number: int
+    number: int  # the number of the source, from 0
     source: str
-    own: str
-    common: str
-    kind: str
-    entry: Mapping[str, Any]
-    names: tuple[str, ...] | None
+    own: str  # its key in that dataset
+    common: str  # its key in the mixture
+    kind: str  # "camera", "depth camera", "string", "language", or the dtype of numbers in a sample
+    entry: Mapping[str, Any]  # the entry of info.json
+    names: tuple[str, ...] | None  # the names of its dimensions, if it has one for each
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -40,37 +40,22 @@ def array_layout(dtype: str, shape: tuple[int, ...], steps: int | None) -> Array
 
 @dataclass(frozen=True, slots=True)
 class CameraLayout:
-    """One camera of a sample.
-
-    Attributes:
-        key: Its name.
-        shape: The shape of its images in a sample, with an axis for a window of several.
-        dtype: uint8, or float32.
-        stack: The same shape as (steps, channels, height, width).
-        coding: How a depth video codes distances; None for all else.
-        is_transformed: Whether the user's transform applies: to all cameras but depth.
-        recorded_unit: The unit of a depth image in Parquet; None for all else.
-        resize: The size its frames are scaled to after decoding; None for their own size.
-        decoded_bytes: The bytes of one frame as decoded.
-        cached_bytes: The bytes of one frame in the frame cache.
-        gop_frames: The frames of the longest GOP in its first video; 1 without a video.
-        has_long_gops: Whether its GOPs are decoded in several calls.
-        is_yuv: Whether a batch holds its frames as YUV 4:2:0, to be drawn on arrival.
-    """
+    """One camera of a sample."""
 
     key: str
+    # The shape of its images in a sample, with an axis for a window of several.
     shape: tuple[int, ...]
-    dtype: npt.DTypeLike
-    stack: tuple[int, ...]
-    coding: DepthCoding | None
-    is_transformed: bool
-    recorded_unit: str | None
-    resize: Size | None
-    decoded_bytes: int
-    cached_bytes: int
-    gop_frames: int
-    has_long_gops: bool
-    is_yuv: bool = False
+    dtype: npt.DTypeLike  # uint8, or float32
+    stack: tuple[int, ...]  # the same shape as (steps, channels, height, width)
+    coding: DepthCoding | None  # how a depth video codes distances; None for all else
+    is_transformed: bool  # whether the user's transform applies: to all cameras but depth
+    recorded_unit: str | None  # the unit of a depth image in Parquet; None for all else
+    resize: Size | None  # the size its frames are scaled to after decoding; None for their own size
+    decoded_bytes: int  # the bytes of one frame as decoded
+    cached_bytes: int  # the bytes of one frame in the frame cache
+    gop_frames: int  # the frames of the longest GOP in its first video; 1 without a video
+    has_long_gops: bool  # whether its GOPs are decoded in several calls
+    is_yuv: bool = False  # whether a batch holds its frames as YUV 4:2:0, to be drawn on arrival
 
     def with_size(self, image: tuple[int, ...]) -> CameraLayout:
         """Return the camera with images of another (channels, height, width)."""
@@ -99,29 +84,19 @@ class CameraLayout:
 
 
 class ProbedCamera(NamedTuple):
-    """What a camera's files say about its frames.
+    """What a camera's files say about its frames."""
 
-    Attributes:
-        shape: Their (channels, height, width), before scaling.
-        gop_frames: The frames of the longest GOP in its first video; 1 without a video.
-        has_long_gops: Whether its GOPs are decoded in several calls.
-    """
-
-    shape: tuple[int, int, int]
-    gop_frames: int = 1
-    has_long_gops: bool = False
+    shape: tuple[int, int, int]  # their (channels, height, width), before scaling
+    gop_frames: int = 1  # the frames of the longest GOP in its first video; 1 without a video
+    has_long_gops: bool = False  # whether its GOPs are decoded in several calls
 
 
 @dataclass(frozen=True, eq=False)
 class SampleLayout:
-    """How the samples of a dataset lie in a batch.
-
-    Attributes:
-        dataset: The dataset.
-        probed: What the files of cameras say; info.json describes the other cameras.
-    """
+    """How the samples of a dataset lie in a batch."""
 
     dataset: OpenedDataset
+    # What the files of cameras say; info.json describes the other cameras.
     probed: Mapping[str, ProbedCamera] = field(default_factory=dict)
 
     @cached_property
@@ -207,19 +182,13 @@ def _camera_layout(
 
 @dataclass(frozen=True, eq=False)
 class SourceLayout:
-    """One dataset's samples in the batches of a stream.
+    """One dataset's samples in the batches of a stream."""
 
-    Attributes:
-        own: How they lie by themselves.
-        cameras: The dataset's camera for each camera of a batch; None if it has none.
-        first_episode: The number of its episode 0 in the stream.
-        placement: Where its values go; None if batches hold them as they are.
-    """
-
-    own: SampleLayout
+    own: SampleLayout  # how they lie by themselves
+    # The dataset's camera for each camera of a batch; None if it has none.
     cameras: tuple[CameraLayout | None, ...]
-    first_episode: int = 0
-    placement: Placement | None = None
+    first_episode: int = 0  # the number of its episode 0 in the stream
+    placement: Placement | None = None  # where its values go; None if batches hold them as they are
 
     @property
     def dataset(self) -> OpenedDataset:
@@ -250,20 +219,14 @@ class SourceLayout:
 
 @dataclass(frozen=True, eq=False)
 class BatchLayout:
-    """How the samples of a stream lie in a batch.
+    """How the samples of a stream lie in a batch."""
 
-    Attributes:
-        entries: The shape and dtype of each array of a sample, but for cameras.
-        texts: The texts of a sample.
-        cameras: The cameras of a batch.
-        sources: The datasets.
-        transformed: The output of the user's transforms by camera: shape and dtype.
-    """
-
+    # The shape and dtype of each array of a sample, but for cameras.
     entries: Mapping[str, ArrayLayout]
     texts: list[str]
     cameras: tuple[CameraLayout, ...]
     sources: tuple[SourceLayout, ...]
+    # The output of the user's transforms by camera: shape and dtype.
     transformed: Mapping[str, ArrayLayout] = field(default_factory=dict)
 
     @cached_property

@@ -37,27 +37,18 @@ from robostream.storage import (
 
 @dataclass(frozen=True, slots=True)
 class DatasetLocation:
-    """Where a dataset is, as the user gives it; see `LeRobotDatasetMetadata`.
+    """Where a dataset is, as the user gives it; see `LeRobotDatasetMetadata`."""
 
-    Attributes:
-        repo_id: The dataset's name, or a URL.
-        root: Its folder or URL, where `repo_id` is only a name.
-        revision: Branch, tag or commit on the Hub.
-        data_files_root: The folder of data/ and videos/, if it is not that of meta/.
-        force_cache_sync: Whether to download the metadata again.
-        token: Hub token.
-        storage_options: Options of the store of a URL.
-        cache: The disk cache of remote files; None for no cache.
-    """
-
-    repo_id: str
-    root: str | Path | None = None
-    revision: str | None = None
+    repo_id: str  # the dataset's name, or a URL
+    root: str | Path | None = None  # its folder or URL, where `repo_id` is only a name
+    revision: str | None = None  # branch, tag or commit on the Hub
+    # The folder of data/ and videos/, if it is not that of meta/.
     data_files_root: str | Path | None = None
-    force_cache_sync: bool = False
-    token: str | None = field(default=None, repr=False)
+    force_cache_sync: bool = False  # whether to download the metadata again
+    token: str | None = field(default=None, repr=False)  # Hub token
+    # Options of the store of a URL.
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
-    cache: CacheSettings | None = None
+    cache: CacheSettings | None = None  # the disk cache of remote files; None for no cache
 
     def __post_init__(self) -> None:
         arguments.path(self.root, "root")
@@ -72,22 +63,14 @@ class DatasetLocation:
 
 @dataclass(frozen=True, slots=True)
 class OpenedDataset:
-    """The record from which every reader of samples is made.
-
-    Attributes:
-        meta: The metadata.
-        files: The location of data/ and videos/.
-        selection: The selected episodes.
-        spec: What a sample holds.
-        opened_at_s: The time of opening, in seconds since 1970.
-        frames: Which of their frames are delivered, and how often; None for all, once each.
-    """
+    """The record from which every reader of samples is made."""
 
     meta: LeRobotDatasetMetadata
-    files: Location
+    files: Location  # the location of data/ and videos/
     selection: FrameSelection
     spec: SampleSpec
-    opened_at_s: float
+    opened_at_s: float  # the time of opening, in seconds since 1970
+    # Which of their frames are delivered, and how often; None for all, once each.
     frames: SelectedFrames | None = None
 
     def file_opener(self, traffic: Traffic | None = None) -> FileOpener:

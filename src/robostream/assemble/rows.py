@@ -44,16 +44,13 @@ _FOOTER_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRows:
-    """The rows of one episode as arrays; texts and encoded images stay in Arrow.
-
-    Attributes:
-        mapped: The decoded rows of the file that these are a slice of; None for a copy.
-    """
+    """The rows of one episode as arrays; texts and encoded images stay in Arrow."""
 
     episode: int
     length: int
     numbers: dict[str, npt.NDArray[Any]]
     objects: dict[str, pa.Array | pa.ChunkedArray]
+    # The decoded rows of the file that these are a slice of; None for a copy.
     mapped: MappedRows | None = None
 
     @property
@@ -125,17 +122,11 @@ class RowCache:
 
 
 class RowBytes(NamedTuple):
-    """The byte ranges [start, stop) that hold the rows of an episode.
+    """The byte ranges [start, stop) that hold the rows of an episode."""
 
-    Attributes:
-        file: The data file, relative to the dataset's root.
-        groups: The row groups.
-        are_shared: Whether one process decodes the groups for all, which then never read them.
-    """
-
-    file: str
+    file: str  # the data file, relative to the dataset's root
     groups: tuple[int, int]
-    are_shared: bool
+    are_shared: bool  # whether one process decodes the groups for all, which then never read them
 
 
 class _DataFile(NamedTuple):

@@ -102,16 +102,11 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMap:
-    """A numeric feature of a source in the mixture.
+    """A numeric feature of a source in the mixture."""
 
-    Attributes:
-        own: Its key in the dataset.
-        common: Its key in the mixture.
-        dims: The place of each own dimension in the common vector; None if both are equal.
-    """
-
-    own: str
-    common: str
+    own: str  # its key in the dataset
+    common: str  # its key in the mixture
+    # The place of each own dimension in the common vector; None if both are equal.
     dims: tuple[int, ...] | None
 
     @property
@@ -155,25 +150,18 @@ class SourceMap:
 
 @dataclass(frozen=True, eq=False)  # without slots, which cached properties do not work with
 class Placement:
-    """Where the values of a dataset go in the batches of a mixture.
+    """Where the values of a dataset go in the batches of a mixture."""
 
-    Attributes:
-        copied: The own and the common key of each column that is copied as it is, but for the task.
-        changed: The columns that are normalised, or whose dimensions have other places.
-        texts: Its own name of each text.
-        pads: The mask of each of its windows.
-        constants: What is the same in all its samples: numbers, masks, and zeros for what it lacks.
-        tasks: The number of each of its tasks in the mixture.
-        scales: Factors and summands that normalise columns, by own key.
-    """
-
+    # The own and the common key of each column that is copied as it is, but for the task.
     copied: list[tuple[str, str]]
+    # The columns that are normalised, or whose dimensions have other places.
     changed: list[ColumnMap]
-    texts: Mapping[str, str]
-    pads: Mapping[str, str]
+    texts: Mapping[str, str]  # its own name of each text
+    pads: Mapping[str, str]  # the mask of each of its windows
+    # What is the same in all its samples: numbers, masks, and zeros for what it lacks.
     constants: Mapping[str, npt.NDArray[Any]]
-    tasks: Ints
-    scales: Mapping[str, Affine]
+    tasks: Ints  # the number of each of its tasks in the mixture
+    scales: Mapping[str, Affine]  # factors and summands that normalise columns, by own key
 
     @cached_property
     def fixed(self) -> list[tuple[str, Any]]:
@@ -183,19 +171,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class SourceFeatures:
-    """What a source has.
+    """What a source has."""
 
-    Attributes:
-        name: Its name, for messages.
-        features: Its features, without cameras that it does not select.
-        fps: Its frames per second.
-        feature_map: Its feature map, as in `Source`.
-    """
-
-    name: str
-    features: Features
+    name: str  # its name, for messages
+    features: Features  # its features, without cameras that it does not select
     fps: float
-    feature_map: FeatureMap
+    feature_map: FeatureMap  # its feature map, as in `Source`
 
 
 @dataclass(frozen=True, slots=True)

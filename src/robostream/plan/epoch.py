@@ -61,16 +61,11 @@ def format_receipt(value: int) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineDigests:
-    """Prefix sums that give the digest of any run of places on a line.
-
-    Attributes:
-        line: The line.
-        segments: The digest of the first n segments of the line, for each n.
-        frames: By stride: the sum of the words of frames n - stride, n - 2 * stride ..., by n.
-    """
+    """Prefix sums that give the digest of any run of places on a line."""
 
     line: Line
-    segments: Words
+    segments: Words  # the digest of the first n segments of the line, for each n
+    # By stride: the sum of the words of frames n - stride, n - 2 * stride ..., by n.
     frames: Mapping[int, Words]
 
     def between(self, start: int, stop: int) -> int:

@@ -148,23 +148,14 @@ def _leaving(lane: Lane, first_key: int, last_key: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """A line cut into lanes; arrays have one entry per lane.
+    """A line cut into lanes; arrays have one entry per lane."""
 
-    Attributes:
-        window: The number of frames a lane is mixed over, at most its length.
-        lengths: The number of frames of each lane.
-        starts: The place of its first frame on the line.
-        keys: Its hash stream.
-        entries: The turn at which it is entered.
-        by_place: The numbers of the lanes in the order they lie on the line.
-    """
-
-    window: int
-    lengths: Ints
-    starts: Ints
-    keys: Words
-    entries: Ints
-    by_place: Ints
+    window: int  # the number of frames a lane is mixed over, at most its length
+    lengths: Ints  # the number of frames of each lane
+    starts: Ints  # the place of its first frame on the line
+    keys: Words  # its hash stream
+    entries: Ints  # the turn at which it is entered
+    by_place: Ints  # the numbers of the lanes in the order they lie on the line
 
     def lane(self, number: int) -> Lane:
         """Return one lane that has frames. Pure."""

@@ -24,19 +24,12 @@ _EPISODE_STREAM: Final = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """Runs of frames of episodes; arrays have one entry for each.
-
-    Attributes:
-        episodes: The episode.
-        firsts: Its first frame in the episode.
-        counts: The number of frames.
-        strides: The distance from one frame to the next.
-    """
+    """Runs of frames of episodes; arrays have one entry for each."""
 
     episodes: Ints
-    firsts: Ints
+    firsts: Ints  # its first frame in the episode
     counts: Ints
-    strides: Ints
+    strides: Ints  # the distance from one frame to the next
 
     @staticmethod
     def join(parts: Sequence[Segments]) -> Segments:
@@ -81,19 +74,12 @@ class Segments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """A line of `num_frames` places, each one frame of one segment; the frames are not stored.
+    """A line of `num_frames` places, each one frame of one segment; the frames are not stored."""
 
-    Attributes:
-        segments: The segments, in line order.
-        starts: The first place of each segment, then the number of places.
-        by_episode: The segment numbers in the order of their episodes.
-        ids: The episodes of the line, ascending, each once.
-    """
-
-    segments: Segments
-    starts: Ints
-    by_episode: Ints
-    ids: Ints
+    segments: Segments  # the segments, in line order
+    starts: Ints  # the first place of each segment, then the number of places
+    by_episode: Ints  # the segment numbers in the order of their episodes
+    ids: Ints  # the episodes of the line, ascending, each once
 
     @property
     def num_frames(self) -> int:
@@ -121,15 +107,10 @@ class Line:
 
 @dataclass(frozen=True, eq=False)  # without slots, which cached properties do not work with
 class WholeEpisodes:
-    """The content of plain epochs: every selected episode, whole, once.
+    """The content of plain epochs: every selected episode, whole, once."""
 
-    Attributes:
-        lengths: The number of frames of each episode.
-        ids: The episodes, strictly ascending.
-    """
-
-    lengths: Ints
-    ids: Ints
+    lengths: Ints  # the number of frames of each episode
+    ids: Ints  # the episodes, strictly ascending
 
     has_common_entry = False
     # Its state names no datasets.
@@ -200,28 +181,17 @@ class Quarantine:
     episodes. The line keeps its length and every healthy frame keeps its position, so ranks stay in
     step. The replacement at a position is a function of the plan, the quarantined episodes and the
     position.
-
-    Attributes:
-        starts: The first place of each quarantined segment, ascending.
-        stops: The place after its last frame.
-        firsts: The number of its dataset's first healthy place, in the order of `healthy_ends`.
-        before: How many healthy places of its dataset lie before it on the line.
-        healthy: How many healthy places its dataset has.
-        healthy_starts: The first place of each healthy segment, dataset by dataset.
-        healthy_ends: The number of healthy places up to the end of each.
-        reach: The replacements of a segment come from this many healthy places around it.
-        key: The stream that draws the replacements, by position.
     """
 
-    starts: Ints
-    stops: Ints
-    firsts: Ints
-    before: Ints
-    healthy: Ints
-    healthy_starts: Ints
-    healthy_ends: Ints
-    reach: int
-    key: int
+    starts: Ints  # the first place of each quarantined segment, ascending
+    stops: Ints  # the place after its last frame
+    firsts: Ints  # the number of its dataset's first healthy place, in the order of `healthy_ends`
+    before: Ints  # how many healthy places of its dataset lie before it on the line
+    healthy: Ints  # how many healthy places its dataset has
+    healthy_starts: Ints  # the first place of each healthy segment, dataset by dataset
+    healthy_ends: Ints  # the number of healthy places up to the end of each
+    reach: int  # the replacements of a segment come from this many healthy places around it
+    key: int  # the stream that draws the replacements, by position
 
     def fill(self, positions: Ints, places: Ints) -> Ints:
         """Return `places` with the quarantined ones replaced. Pure."""

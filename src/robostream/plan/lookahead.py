@@ -39,31 +39,19 @@ def margin_frames(window: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CameraFrames:
-    """The decoded frames of a camera, as input to `frame_memory`.
+    """The decoded frames of a camera, as input to `frame_memory`."""
 
-    Attributes:
-        frame_bytes: Bytes of one decoded frame.
-        gop_frames: Frames of the longest GOP.
-        window_frames: Frames from the first to the last offset of the camera's delta timestamps.
-        has_long_gops: Whether GOPs have more than LONG_GOP_FRAMES frames on average.
-    """
-
-    frame_bytes: int
-    gop_frames: int
-    window_frames: int
-    has_long_gops: bool
+    frame_bytes: int  # bytes of one decoded frame
+    gop_frames: int  # frames of the longest GOP
+    window_frames: int  # frames from the first to the last offset of the camera's delta timestamps
+    has_long_gops: bool  # whether GOPs have more than LONG_GOP_FRAMES frames on average
 
 
 class FrameMemory(NamedTuple):
-    """The bytes of decoded frames that let a rank decode every frame about once.
+    """The bytes of decoded frames that let a rank decode every frame about once."""
 
-    Attributes:
-        lanes: Frames decoded ahead in each lane.
-        lead_in: Frames that are decoded at the start of an epoch and delivered at its end.
-    """
-
-    lanes: int
-    lead_in: int
+    lanes: int  # frames decoded ahead in each lane
+    lead_in: int  # frames that are decoded at the start of an epoch and delivered at its end
 
 
 def frame_memory(
@@ -98,17 +86,13 @@ class DecodePacing:
     Decoding advances by one frame for each frame that leaves, so every worker has about the same
     work for every batch. The head advances in jumps, because frames leave at random. So decoding
     stays a margin ahead of the head, and goes up to the head if the margin is too small.
-
-    Attributes:
-        first_head: The head of the lane when the iterator began.
-        margin: How many frames decoding stays ahead of an evenly moving head.
-        behind: How many frames short of that decoding begins; it catches up while frames leave. If
-            it begins before the first head (`behind > margin`), the head may be past it until it
-            has caught up; the frames in between are decoded when they are due.
     """
 
-    first_head: int
-    margin: int
+    first_head: int  # the head of the lane when the iterator began
+    margin: int  # how many frames decoding stays ahead of an evenly moving head
+    # How many frames short of that decoding begins; it catches up while frames leave. If it begins
+    # before the first head (`behind > margin`), the head may be past it until it has caught up; the
+    # frames in between are decoded when they are due.
     behind: int
 
     def goal(self, head: int, passed: int) -> int:
@@ -136,28 +120,18 @@ def is_chunk_due(ahead: int, head: int, goal: int) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UpcomingPart:
-    """A part of an episode that this process will read.
+    """A part of an episode that this process will read."""
 
-    Attributes:
-        step: The step at which its first frame is due.
-        last_step: The step at which the last frame of the episode's part in this lane is due. Parts
-            next to each other share rows, and the GOP at which they meet.
-        at: How many frames of the lane it begins after the iterator's entry.
-        episode: The episode.
-        first: The first frame of the part.
-        stop: One past the last frame.
-        rows: Whether rows, or images stored in them, are needed.
-        videos: The cameras whose videos are needed.
-    """
-
-    step: int
+    step: int  # the step at which its first frame is due
+    # The step at which the last frame of the episode's part in this lane is due. Parts next to each
+    # other share rows, and the GOP at which they meet.
     last_step: int
-    at: int
+    at: int  # how many frames of the lane it begins after the iterator's entry
     episode: int
-    first: int
-    stop: int
-    rows: bool
-    videos: list[int]
+    first: int  # the first frame of the part
+    stop: int  # one past the last frame
+    rows: bool  # whether rows, or images stored in them, are needed
+    videos: list[int]  # the cameras whose videos are needed
 
 
 class NextUse:

@@ -24,17 +24,11 @@ _ALL_FRAMES = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One pass of an iterator over an epoch, from `start` on.
-
-    Attributes:
-        plan: The order of the epoch.
-        cut: The rank's share of it, the batch size and the tail rule.
-        start: The position at which it begins.
-    """
+    """One pass of an iterator over an epoch, from `start` on."""
 
     plan: EpochPlan
-    cut: Cut
-    start: int
+    cut: Cut  # the rank's share of it, the batch size and the tail rule
+    start: int  # the position at which it begins
 
     @property
     def num_steps(self) -> int:
@@ -59,24 +53,15 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduledStep:
-    """The work of one process for one batch; lists have an entry for each sample of its lanes.
+    """The work of one process for one batch; lists have an entry for each sample of its lanes."""
 
-    Attributes:
-        step: The number of the batch, from 0.
-        size: Samples in the whole batch.
-        places: Where in the batch each sample goes.
-        lanes: The index of its lane among those of the process.
-        frames: Its frame on the endless line of the lane.
-        heads: The head of the lane once the sample is delivered.
-        extras: (place, position) of the samples that belong to no lane of the rank.
-    """
-
-    step: int
-    size: int
-    places: list[int]
-    lanes: list[int]
-    frames: list[int]
-    heads: list[int]
+    step: int  # the number of the batch, from 0
+    size: int  # samples in the whole batch
+    places: list[int]  # where in the batch each sample goes
+    lanes: list[int]  # the index of its lane among those of the process
+    frames: list[int]  # its frame on the endless line of the lane
+    heads: list[int]  # the head of the lane once the sample is delivered
+    # (place, position) of the samples that belong to no lane of the rank.
     extras: list[tuple[int, int]]
 
 
