@@ -7,8 +7,8 @@ lanes.py       the line cut into lanes: circular shuffles with hashed delays
 mixture.py     the segments of several datasets, and of trimmed, weighted or strided episodes
 epoch.py       EpochPlan: the order of an epoch, and its receipts
 sharding.py    the shares of ranks and workers, the tail, the order step by step
-schedule.py    which frame of which lane goes to which place of each batch
-lookahead.py   how far ahead frames are decoded, what memory that takes, and when bytes are used
+schedule.py    which frame of which lane goes to which place of each batch, and how far ahead frames
+               are decoded, what memory that takes, and when bytes are used
 state.py       the state of a run, as plain values
 """
 
@@ -18,18 +18,6 @@ from robostream.plan.epoch import EpochPlan, digest, format_receipt
 from robostream.plan.hashing import Ints, permute, stream
 from robostream.plan.lanes import default_lanes, head_of_lane, places_in_lane
 from robostream.plan.line import Line, Segments, WholeEpisodes
-from robostream.plan.lookahead import (
-    CHUNK_FRAMES,
-    LONG_GOP_FRAMES,
-    CameraFrames,
-    DecodePacing,
-    FrameMemory,
-    NextUse,
-    UpcomingPart,
-    frame_memory,
-    is_chunk_due,
-    margin_frames,
-)
 from robostream.plan.mixture import (
     Mixture,
     MixtureSource,
@@ -38,10 +26,20 @@ from robostream.plan.mixture import (
     share_frames,
 )
 from robostream.plan.schedule import (
+    CHUNK_FRAMES,
+    LONG_GOP_FRAMES,
+    CameraFrames,
+    DecodePacing,
+    FrameMemory,
+    NextUse,
     Schedule,
     ScheduledStep,
+    UpcomingPart,
     extra_frame,
     first_place,
+    frame_memory,
+    is_chunk_due,
+    margin_frames,
     schedule_steps,
 )
 from robostream.plan.sharding import (

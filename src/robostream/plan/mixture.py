@@ -261,13 +261,10 @@ def label_dataset(fingerprint: str, number: int = 0) -> int:
 def share_frames(
     frames: Sequence[int], weights: Sequence[float | int], *, total: int | None = None
 ) -> list[int]:
-    """Return how many frames an epoch takes of each dataset. Pure.
+    """Return how many frames an epoch takes of each dataset, by relative weights. Pure.
 
-    Args:
-        frames: The selected frames of each dataset.
-        weights: The share of each, relative to the others.
-        total: The frames of an epoch; None for as many as deliver every frame of every dataset at
-            least once.
+    `frames` are the selected frames of each. A `total` of None has an epoch deliver every frame of
+    every dataset at least once.
     """
     exact = [Fraction(weight) for weight in weights]
     whole = sum(exact)
