@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 _TEXTS = ("string", "language")
 _SAMPLE_DTYPES = {"b": "bool", "f": "float32", "i": "int64", "u": "int64"}
 _MOST_NAMES_SHOWN = 12
+_MISSING = "no source has. Common keys are"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +77,8 @@ class OwnFeature:
 
 ByKey = dict[str, list[OwnFeature]]
 """The features of the sources that have a common key, in the order of sources."""
-Windows = dict[str, dict[str, list[Any]]]
-"""The steps of windows by argument and common key."""
+Windows = dict[str, tuple[str, list[Any]]]
+"""The argument and the steps of each window, by common key."""
 
 
 def derive_schema(
@@ -91,7 +92,7 @@ def derive_schema(
     for number, source in enumerate(described):
         for feature in own_features(number, source):
             by_key.setdefault(feature.common, []).append(feature)
-    sizes, names = options.listed_cameras, options.listed_features
+    sizes, names = options.listed("cameras"), options.listed_features
     kept, count = _keep_listed(by_key, sizes, names), len(described)
     owned: list[dict[str, OwnFeature]] = [{} for _ in described]
     columns: list[list[ColumnMap]] = [[] for _ in described]
@@ -106,9 +107,14 @@ def derive_schema(
         elif not found[0].is_text:
             vectors.append(_align_vector(found, names.get(key), columns))
     texts = _shared_texts(kept, count)
-    windows = _parse_windows(kept, options)
-    steps = {key: len(offsets) for by_key in windows.values() for key, offsets in by_key.items()}
-    schema = Schema(tuple(cameras), tuple(vectors), tuple(texts), steps)
+    are_texts = {key: found[0].is_text for key, found in kept.items()}
+    windows: Windows = {
+        key: (name, steps)
+        for name in ("delta_timestamps", "delta_indices")
+        for key, steps in parse_windows(name, getattr(options, name), are_texts, _MISSING).items()
+    }
+    lengths = {key: len(steps) for key, (_, steps) in windows.items()}
+    schema = Schema(tuple(cameras), tuple(vectors), tuple(texts), lengths)
     _check_masks(schema)
     maps = [
         _map_source(own, tuple(columns[n]), schema, _offsets(described[n], own, windows, options))
@@ -184,22 +190,18 @@ def _shared_texts(kept: ByKey, count: int) -> list[str]:
     return [key for key in counts if key not in partial]
 
 
-def _parse_windows(kept: ByKey, options: SchemaOptions) -> Windows:
-    """Return the steps of each window by argument and common key, or raise SelectionError."""
-    texts = {key: found[0].is_text for key, found in kept.items()}
-    missing = "no source has. Common keys are"
-    given = {"delta_timestamps": options.delta_timestamps, "delta_indices": options.delta_indices}
-    return {name: parse_windows(name, given[name], texts, missing) for name in given}
-
-
 def _offsets(
     source: SourceFeatures, own: Mapping[str, OwnFeature], windows: Windows, options: SchemaOptions
 ) -> dict[str, Offsets]:
     """Return the frame offsets of a source's windows by own key, or raise for its rate."""
-    steps, seconds = windows["delta_indices"], windows["delta_timestamps"]
-    found = {own[key].own: np.array(steps[key], np.int64) for key in steps if key in own}
-    for key in (key for key in seconds if key in own):
-        deltas = np.array(seconds[key], np.float64)
+    found: dict[str, Offsets] = {}
+    for key, (argument, steps) in windows.items():
+        if key not in own:
+            continue
+        if argument == "delta_indices":
+            found[own[key].own] = np.array(steps, np.int64)
+            continue
+        deltas = np.array(steps, np.float64)
         found[own[key].own], off = nearest_offsets(deltas, source.fps, options.tolerance_s)
         if off.any() and not (options.resample and np.isfinite(deltas).all()):
             raise SelectionError(

@@ -17,7 +17,6 @@ from robostream.assemble.spec import ImageTransforms, Offsets, SampleSpec
 from robostream.decode import Size, yuv_bytes
 from robostream.meta import (
     DepthCoding,
-    LeRobotDatasetMetadata,
     decoded_bytes,
     image_shape,
     is_depth,
@@ -100,19 +99,9 @@ class SampleLayout:
     probed: Mapping[str, ProbedCamera] = field(default_factory=dict)
 
     @cached_property
-    def meta(self) -> LeRobotDatasetMetadata:
-        """The metadata of the dataset."""
-        return self.dataset.meta
-
-    @cached_property
-    def spec(self) -> SampleSpec:
-        """What a sample holds."""
-        return self.dataset.spec
-
-    @cached_property
     def cameras(self) -> list[CameraLayout]:
         """The cameras of a sample."""
-        features, spec = self.meta.info.features, self.spec
+        features, spec = self.dataset.meta.info.features, self.dataset.spec
         cameras = []
         for key in spec.cameras:
             probed = self.probed.get(key) or ProbedCamera(image_shape(features[key]))
@@ -122,15 +111,14 @@ class SampleLayout:
     @cached_property
     def texts(self) -> list[str]:
         """The text features, and the task."""
-        features = self.meta.features
-        texts = [k for k in self.spec.columns if features[k]["dtype"] in ("string", "language")]
-        return [*texts, "task"]
+        features, columns = self.dataset.meta.features, self.dataset.spec.columns
+        return [*(k for k in columns if features[k]["dtype"] in ("string", "language")), "task"]
 
     @cached_property
     def windows(self) -> list[tuple[Offsets, list[str]]]:
         """The different windows, each with the features that have it."""
         shared: dict[bytes, tuple[Offsets, list[str]]] = {}
-        for key, offsets in self.spec.windows.items():
+        for key, offsets in self.dataset.spec.windows.items():
             shared.setdefault(offsets.tobytes(), (offsets, []))[1].append(key)
         return list(shared.values())
 
@@ -138,16 +126,14 @@ class SampleLayout:
     def arrays(self) -> dict[str, ArrayLayout]:
         """The shape and dtype of each array of a sample."""
         layout: dict[str, ArrayLayout] = {}
-        for key in self.spec.columns:
-            entry = self.meta.features[key]
-            if entry["dtype"] in ("string", "language", "image"):
-                continue
-            steps = len(self.spec.windows[key]) if key in self.spec.windows else None
-            layout[key] = array_layout(entry["dtype"], entry["shape"], steps)
-        for camera in self.cameras:
-            layout[camera.key] = camera.batch_array
-        pads = {f"{key}_is_pad": ((len(o),), np.bool_) for key, o in self.spec.windows.items()}
-        return layout | pads
+        windows = self.dataset.spec.windows
+        for key in self.dataset.spec.columns:
+            entry = self.dataset.meta.features[key]
+            if entry["dtype"] not in ("string", "language", "image"):
+                steps = len(windows[key]) if key in windows else None
+                layout[key] = array_layout(entry["dtype"], entry["shape"], steps)
+        layout |= {camera.key: camera.batch_array for camera in self.cameras}
+        return layout | {f"{key}_is_pad": ((len(o),), np.bool_) for key, o in windows.items()}
 
 
 def _camera_layout(

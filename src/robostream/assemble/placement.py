@@ -55,12 +55,8 @@ def place_source(
 ) -> Placement:
     """Return where a dataset's values go. Pure.
 
-    Args:
-        schema: What every sample of the mixture has.
-        mapping: Which of the dataset's features are which of the schema's.
-        numbers: What else is the same in all its samples: `dataset_index`, `group_index`.
-        tasks: The number of each of its tasks in the mixture.
-        scales: Factors and summands that normalise columns, by own key.
+    `numbers` are the same in all its samples: `dataset_index` and `group_index`. For `tasks` and
+    `scales`, see `Placement`.
     """
     parts = mapping.parts(schema)
     constants: dict[str, Any] = {key: np.int64(value) for key, value in numbers.items()}
@@ -102,7 +98,9 @@ def _mix_camera(
     ]
     cameras = [camera for camera in own if camera is not None]
     # As for a dataset alone, videos decide on the type, and on the axis of a window of one frame.
-    videos = (c for c, one in zip(own, layouts, strict=True) if c and c.key in one.spec.videos)
+    videos = (
+        c for c, one in zip(own, layouts, strict=True) if c and c.key in one.dataset.spec.videos
+    )
     common = replace(
         next(videos, cameras[0]),
         key=wanted.key,

@@ -75,13 +75,9 @@ def new_row_lru(budget_bytes: int) -> RowLru:
 class RowCache:
     """Reads some columns of episodes on first use. For one thread.
 
-    Args:
-        dataset: The dataset.
-        opener: Opens its files.
-        keys: The columns to read.
-        lru: The memory for rows, shared by all row caches of a process.
-        checks_times: Whether to check timestamps if there are videos, and to warn once if tasks or
-            indices differ from those of the episode table.
+    `lru` is the memory for rows, shared by all row caches of a process. With `checks_times`, checks
+    timestamps if there are videos, and warns once if tasks or indices differ from those of the
+    episode table.
     """
 
     def __init__(
@@ -139,13 +135,9 @@ class _DataFile(NamedTuple):
 
 
 class RowReader:
-    """Reads the rows of episodes. For one thread.
+    """Reads columns of episodes, besides the five of every dataset. For one thread.
 
-    Args:
-        dataset: The dataset.
-        opener: Opens its files.
-        keys: The columns to read, besides the five of every dataset.
-        tolerance_s: How far a timestamp may be from frame_index / fps; None for no check.
+    `tolerance_s` is how far a timestamp may be from frame_index / fps; None for no check.
     """
 
     def __init__(

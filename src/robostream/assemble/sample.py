@@ -64,10 +64,7 @@ def find_targets(
 ) -> tuple[dict[str, Offsets], dict[str, npt.NDArray[np.bool_]]]:
     """Return the frames of each window of a sample, and which of them are padding. Pure.
 
-    Args:
-        layout: The windows.
-        frame: The frame of the sample.
-        limits: The frames [first, stop) that windows are clamped to.
+    Windows are clamped to the frames [first, stop) of `limits`.
     """
     targets, pads = {}, {}
     for offsets, keys in layout.windows:
@@ -95,7 +92,7 @@ def fill_row(
 
 def read_texts(layout: SampleLayout, rows: EpisodeRows, frame: int) -> dict[str, Any]:
     """Return the texts of one sample and its task; raise if the dataset has no such task."""
-    meta = layout.meta
+    meta = layout.dataset.meta
     found: dict[str, Any] = {}
     for key in layout.texts:
         if key == "task":
@@ -125,7 +122,7 @@ def decode_images_into(
     for slot, frame in enumerate(frames):
         pixels = decode_stored(dataset, rows, camera.key, frame, channels, camera.resize)
         if pixels.shape != out.shape[1:]:
-            path = layout.meta.get_data_file_path(rows.episode).as_posix()
+            path = dataset.meta.get_data_file_path(rows.episode).as_posix()
             found, others = (pixels.shape[2], pixels.shape[1]), (out.shape[3], out.shape[2])
             raise DataFileError(
                 f"{dataset.files.describe(path)}: {camera.key}, episode {rows.episode}, "
@@ -165,7 +162,7 @@ def _write_image(
     """Write an image as samples hold it, depth in the wanted unit."""
     write_image(pixels, out)
     recorded = camera.recorded_unit
-    if recorded not in (None, layout.spec.depth_output_unit):
+    if recorded not in (None, layout.dataset.spec.depth_output_unit):
         (np.multiply if recorded == "m" else np.divide)(out, _MM_PER_M, out=out)
 
 
@@ -182,7 +179,7 @@ def write_depth(
 ) -> None:
     """Write the distances that the codes of a depth video stand for."""
     assert camera.coding is not None
-    out[:] = decode_depth(codes, camera.coding, layout.spec.depth_output_unit)
+    out[:] = decode_depth(codes, camera.coding, layout.dataset.spec.depth_output_unit)
 
 
 def fill_sample(
@@ -217,11 +214,8 @@ def decode_image(
 ) -> Pixels:
     """Return (channels, height, width) as stored: uint8 is brightness, all else is measured.
 
-    Args:
-        encoded: The bytes of the file.
-        where: The dataset, camera, episode and frame, for messages.
-        channels: The number of channels it must have; None for any.
-        size: The size it is scaled to; None for its own.
+    An image has other `channels` only with an error, and is scaled to `size`; None is for any.
+    `where` names the dataset, camera, episode and frame in messages.
     """
     mode, values = _decode(encoded, where)
     if mode not in _BRIGHTNESS and mode not in _MEASURED:

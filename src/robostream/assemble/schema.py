@@ -213,15 +213,10 @@ class SchemaOptions:
             )
 
     @property
-    def listed_cameras(self) -> Mapping[str, Any] | None:
-        """The size of each camera that an explicit schema lists; None if it lists none."""
-        return self._part("cameras")
-
-    @property
     def listed_features(self) -> dict[str, tuple[str, ...] | None]:
         """The names of each feature that an explicit schema lists; None to leave it out."""
         listed: dict[str, tuple[str, ...] | None] = {}
-        for key, given in (self._part("features") or {}).items():
+        for key, given in (self.listed("features") or {}).items():
             where = f"schema['features'][{key!r}]"
             names = None if given is None else tuple(arguments.names(given, where))
             if names is not None and not len(set(names)) == len(names) > 0:
@@ -231,7 +226,8 @@ class SchemaOptions:
             listed[key] = names
         return listed
 
-    def _part(self, part: str) -> Mapping[str, Any] | None:
+    def listed(self, part: str) -> Mapping[str, Any] | None:
+        """Return the "cameras" or "features" of an explicit schema; None if it lists none."""
         wanted = '"auto", or {"cameras": {key: [height, width]}, "features": {key: [names]}}'
         given = {} if self.schema == "auto" else self.schema
         if not isinstance(given, Mapping) or not {*given} <= {"cameras", "features"}:

@@ -57,7 +57,7 @@ class MapReader:
 
     _dataset: Final[OpenedDataset] = forward("_layout.dataset", "The dataset.")
     selection: Final[FrameSelection] = forward("_dataset.selection", "The frames behind the items.")
-    spec: Final[SampleSpec] = forward("_layout.spec", "The content of a sample.")
+    spec: Final[SampleSpec] = forward("_dataset.spec", "The content of a sample.")
     engine: Final[FrameEngine] = forward("_opened.engine", "The frame engine of this process.")
 
     def __init__(
