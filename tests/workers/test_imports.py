@@ -32,6 +32,7 @@ NOT_NEEDED = [
     "robostream.storage.cached_file",
     # For mixtures, GPUs and datasets of v2.0 and v2.1.
     "robostream.meta.v2",
+    "robostream.plan.mixture",
     "robostream.assemble.source",
     "robostream.assemble.schema",
     "robostream.assemble.derive",
@@ -44,6 +45,7 @@ NOT_NEEDED = [
     # For the consumer and the tools.
     "argparse",
     "robostream.progress",
+    "robostream.plan.state",
     "robostream.meta.feature_stats",
     "robostream.assemble.cameras",
     "robostream.assemble.stats",

@@ -63,16 +63,9 @@ class OwnFeature:
         """Whether it is a text or language records."""
         return self.kind in _TEXTS
 
-    @property
-    def another_key(self) -> str:
-        """The code that gives it another common key, for messages."""
-        return f"Source({self.source!r}, feature_map={{{self.own!r}: '<another key>'}})"
-
-    @property
-    def new_names(self) -> str:
-        """The code that names its dimensions, for messages."""
-        pair = f"({self.common!r}, [{math.prod(self.shape)} names])"
-        return f"Source({self.source!r}, feature_map={{{self.own!r}: {pair}}})"
+    def mapped(self, target: str = "'<another key>'") -> str:
+        """Return the code that gives it another common key, or new names, for messages."""
+        return f"Source({self.source!r}, feature_map={{{self.own!r}: {target}}})"
 
 
 ByKey = dict[str, list[OwnFeature]]
@@ -156,7 +149,7 @@ def _merge_camera(
         if shape[0] != shapes[0][0]:
             raise SelectionError(
                 f"camera {key!r} has {shapes[0][0]} channels in {first.source!r} and {shape[0]} in "
-                f"{feature.source!r}. Give one of them another key: {feature.another_key}."
+                f"{feature.source!r}. Give one of them another key: {feature.mapped()}."
             )
     channels, height, width = min(shapes, key=lambda shape: shape[1] * shape[2])
     if sizes.get(key) is not None:
@@ -296,7 +289,7 @@ def check_kind(found: Sequence[OwnFeature]) -> None:
             raise SelectionError(
                 f"{first.common!r} is of kind {first.kind} in {first.source!r} and of kind "
                 f"{other.kind} in {other.source!r}. Give one of them another key: "
-                f"{other.another_key}."
+                f"{other.mapped()}."
             )
 
 
@@ -356,10 +349,11 @@ def _misfit(feature: OwnFeature, fault: str, other: OwnFeature | None) -> Select
         if other.names and feature.names:
             names = [*dict.fromkeys(other.names + feature.names)]
             union = f"; or list all names: schema={{'features': {{{key!r}: {names}}}}}"
+    renamed = feature.mapped(f"({key!r}, [{math.prod(feature.shape)} names])")
     return SelectionError(
         f"{key!r} of {feature.source!r} {fault}, so it cannot be aligned with {place}. Give equal "
-        f"dimensions equal names: {feature.new_names}; or give it another key: "
-        f"{feature.another_key}{union}."
+        f"dimensions equal names: {renamed}; or give it another key: "
+        f"{feature.mapped()}{union}."
     )
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from robostream.assemble.video_spans import match_frames, warn_of_overlaps
 from robostream.byte_sizes import parse_bytes
 from robostream.decode import VideoFile, VideoFiles
 from robostream.meta import LeRobotDatasetMetadata, location_of, pin_and_download, resize_cameras
-from robostream.plan import SelectedFrames
 from robostream.storage import (
     CacheSettings,
     FileOpener,
@@ -33,6 +32,9 @@ from robostream.storage import (
     as_location,
     parse_repo_url,
 )
+
+if TYPE_CHECKING:
+    from robostream.plan import SelectedFrames
 
 
 @dataclass(frozen=True, slots=True)

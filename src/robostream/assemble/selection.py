@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,10 @@ import numpy.typing as npt
 from robostream import arguments
 from robostream.errors import SelectionError, call_user
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.plan import Segments, SelectedFrames
+from robostream.plan import Segments
+
+if TYPE_CHECKING:
+    from robostream.plan import SelectedFrames
 
 logger = logging.getLogger(__name__)
 
@@ -154,6 +157,8 @@ def keep_frames(
     An episode without ranges in `frames` keeps all frames, one without an entry in `weights` has
     weight 1. `stride` is the distance from one delivered frame of a range to the next.
     """
+    from robostream.plan import SelectedFrames  # workers of plain streams do not need it
+
     stride = arguments.whole_number(stride, "stride", 1)
     frames, weights = check_frames(frames, "frames"), check_weights(weights, "episode_weights")
     _check_known(meta, frames, "frames")

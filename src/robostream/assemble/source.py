@@ -30,27 +30,10 @@ FeatureMap = Mapping[str, str | tuple[str, Sequence[str]]]
 
 # The arguments of `MixtureDataset` that a file can hold, beside its sources.
 MIXTURE_KEYS = (
-    "weights",
-    "epoch",
-    "schema",
-    "delta_timestamps",
-    "delta_indices",
-    "resample",
-    "normalize",
-    "tolerance_s",
-    "clip_windows",
-    "return_uint8",
-    "depth_output_unit",
-    "seed",
-    "shuffle",
-    "episode_pool_size",
-    "lanes",
-    "on_bad_episode",
-    "frame_cache_bytes",
-    "frame_cache_dir",
-    "cache_dir",
-    "cache_limit",
-    "video_decode_device",
+    *("weights", "epoch", "schema", "delta_timestamps", "delta_indices", "resample", "normalize"),
+    *("tolerance_s", "clip_windows", "return_uint8", "depth_output_unit"),
+    *("seed", "shuffle", "episode_pool_size", "lanes", "on_bad_episode"),
+    *("frame_cache_bytes", "frame_cache_dir", "cache_dir", "cache_limit", "video_decode_device"),
 )
 _FUNCTIONS = ("episode_filter", "transform", "image_transforms")
 

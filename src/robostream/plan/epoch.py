@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 from math import gcd
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,9 @@ from robostream.plan.lanes import (
     slice_lane,
 )
 from robostream.plan.line import Line, Quarantine, WholeEpisodes
-from robostream.plan.mixture import Mixture
+
+if TYPE_CHECKING:
+    from robostream.plan.mixture import Mixture
 
 _QUARANTINE_STREAM: Final = 4  # 1 is that of the line, 2 and 3 those of the lanes
 _EPISODE_WORDS: Final = stream(0x45504953)
@@ -95,6 +97,20 @@ class LineDigests:
         return before + int(words(_EPISODE_WORDS, runs.episodes[segment : segment + 1])[0]) * frames
 
 
+def _content(
+    lengths: npt.ArrayLike | WholeEpisodes | Mixture, episodes: npt.ArrayLike | None
+) -> WholeEpisodes | Mixture:
+    if isinstance(lengths, WholeEpisodes):
+        return lengths
+    from robostream.plan.mixture import Mixture  # workers of plain streams do not need it
+
+    if isinstance(lengths, Mixture):
+        return lengths
+    counts = np.array(lengths, dtype=np.int64)
+    ids = np.arange(counts.size) if episodes is None else np.array(episodes, np.int64)
+    return WholeEpisodes(counts, ids)
+
+
 def _frame_sums(size: int, stride: int) -> Words:
     """Return the sum of the words of frames n - stride, n - 2 * stride ... for each n < size."""
     rows = -(-size // stride) + 1
@@ -146,11 +162,7 @@ class EpochPlan:
                 "want epoch >= 0, lanes >= 1 and pool_size >= 1, "
                 f"got epoch={epoch}, lanes={lanes}, pool_size={pool_size}"
             )
-        if not isinstance(lengths, WholeEpisodes | Mixture):
-            counts = np.array(lengths, dtype=np.int64)
-            ids = np.arange(counts.size) if episodes is None else np.array(episodes, np.int64)
-            lengths = WholeEpisodes(counts, ids)
-        content = self.content = lengths
+        content = self.content = _content(lengths, episodes)
         self.seed: int = int(seed)
         self.epoch: int = int(epoch)
         self.lanes: int = int(lanes)
