@@ -48,7 +48,6 @@ from robostream.assemble.sample import (
     Arrays,
     decode_image,
     decode_images,
-    decode_images_into,
     fill_row,
     fill_sample,
     read_texts,

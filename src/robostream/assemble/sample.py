@@ -110,17 +110,22 @@ def read_texts(layout: SampleLayout, rows: EpisodeRows, frame: int) -> dict[str,
     return found
 
 
-def decode_images_into(
+def decode_images(
     layout: SampleLayout,
     camera: CameraLayout,
     rows: EpisodeRows,
     frames: list[int],
-    out: npt.NDArray[Any],
-) -> None:
-    """Decode a camera's images from Parquet into (steps, channels, height, width)."""
+    out: npt.NDArray[Any] | None = None,
+) -> npt.NDArray[Any]:
+    """Return a camera's images from Parquet as (steps, channels, height, width).
+
+    They are written to `out`, whose size they must have; without it, the first decides on the size.
+    """
     dataset, channels = layout.dataset, camera.stack[1]
     for slot, frame in enumerate(frames):
         pixels = decode_stored(dataset, rows, camera.key, frame, channels, camera.resize)
+        if out is None:
+            out = np.empty((len(frames), *pixels.shape), np.float32)
         if pixels.shape != out.shape[1:]:
             path = dataset.meta.get_data_file_path(rows.episode).as_posix()
             found, others = (pixels.shape[2], pixels.shape[1]), (out.shape[3], out.shape[2])
@@ -128,18 +133,11 @@ def decode_images_into(
                 f"{dataset.files.describe(path)}: {camera.key}, episode {rows.episode}, "
                 f"frame {frame}: {describe_size_mismatch(found, others)}"
             )
-        _write_image(layout, camera, pixels, out[slot])
-
-
-def decode_images(
-    layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frames: list[int]
-) -> npt.NDArray[np.float32]:
-    """Return a camera's images from Parquet, which must all have the size of the first."""
-    channels, size = camera.stack[1], camera.resize
-    first = decode_stored(layout.dataset, rows, camera.key, frames[0], channels, size)
-    out = np.empty((len(frames), *first.shape), np.float32)
-    _write_image(layout, camera, first, out[0])
-    decode_images_into(layout, camera, rows, frames[1:], out[1:])
+        write_image(pixels, out[slot])
+        recorded = camera.recorded_unit
+        if recorded not in (None, dataset.spec.depth_output_unit):
+            (np.multiply if recorded == "m" else np.divide)(out[slot], _MM_PER_M, out=out[slot])
+    assert out is not None, "a sample has at least one frame"
     return out
 
 
@@ -154,16 +152,6 @@ def decode_stored(
     """Return one image of a camera from Parquet; see `decode_image`."""
     where = f"{dataset.files.url}: {key}, episode {rows.episode}, frame {frame}"
     return decode_image(rows.object_at(key, frame), where=where, channels=channels, size=size)
-
-
-def _write_image(
-    layout: SampleLayout, camera: CameraLayout, pixels: Pixels, out: npt.NDArray[Any]
-) -> None:
-    """Write an image as samples hold it, depth in the wanted unit."""
-    write_image(pixels, out)
-    recorded = camera.recorded_unit
-    if recorded not in (None, layout.dataset.spec.depth_output_unit):
-        (np.multiply if recorded == "m" else np.divide)(out, _MM_PER_M, out=out)
 
 
 def write_black(out: npt.NDArray[Any], camera: CameraLayout) -> None:

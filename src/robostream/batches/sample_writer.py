@@ -24,7 +24,7 @@ from robostream.assemble import (
     ImageTransforms,
     OpenedDataset,
     SampleLayout,
-    decode_images_into,
+    decode_images,
     fill_sample,
     plain_batches,
     window_targets,
@@ -143,7 +143,7 @@ class SampleWriter:
         out: npt.NDArray[Any] = arrays[self._keys[number]][place]
         if camera.is_transformed:
             out = np.empty(camera.stack, camera.dtype)
-        decode_images_into(source.layout.own, camera, rows, frames.tolist(), out)
+        decode_images(source.layout.own, camera, rows, frames.tolist(), out)
         self._worker.count_images(len(frames))
         if camera.is_transformed:
             self._transform(number, sample, out, arrays)

@@ -133,10 +133,7 @@ class WholeEpisodes:
         """The number of episodes that have frames."""
         return int(np.count_nonzero(self.lengths))
 
-    @property
-    def num_segments(self) -> int:
-        """The number of segments of an epoch."""
-        return self.num_episodes
+    num_segments = num_episodes  # each segment is one whole episode
 
     @cached_property
     def selection(self) -> str:
