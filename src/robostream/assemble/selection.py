@@ -73,18 +73,12 @@ def select_episodes(
 
 
 class FrameSelection:
-    """The frames of the selected episodes by item number. Takes O(episodes) memory.
-
-    Attributes:
-        episodes: The episodes, in storage order.
-        lengths: Their frames.
-        starts: The dataset-wide index of their first frames.
-        ends: The item number at which each of them ends.
-    """
+    """The frames of the selected episodes by item number. Takes O(episodes) memory."""
 
     def __init__(self, meta: LeRobotDatasetMetadata, episodes: npt.NDArray[np.int64]) -> None:
-        self.episodes = episodes
+        self.episodes = episodes  # in storage order
         self.lengths = np.asarray(meta.episodes["length"])[episodes]
+        # The dataset-wide index of their first frames, and the item number at which each ends.
         self.starts = np.asarray(meta.episodes["dataset_from_index"])[episodes]
         self.ends = np.cumsum(self.lengths)
 
@@ -161,16 +155,16 @@ def keep_frames(
 
     stride = arguments.whole_number(stride, "stride", 1)
     frames, weights = check_frames(frames, "frames"), check_weights(weights, "episode_weights")
-    _check_known(meta, frames, "frames")
-    _check_known(meta, weights, "episode_weights")
+    ranges_of = _by_episode(meta, frames, "frames", check_ranges)
+    weight_of = _by_episode(meta, weights, "episode_weights", _WEIGHT)
     rows: list[tuple[int, int, int, int]] = []
     each: list[float] = []
     for episode in episodes.tolist():
         length = int(meta.episodes["length"][episode])
-        weight = _value_of(meta, episode, "episode_weights", weights, _WEIGHT, 1.0)
+        weight = weight_of(episode, 1.0)
         if not weight or not length:
             continue
-        for first, stop in _value_of(meta, episode, "frames", frames, check_ranges, [(0, length)]):
+        for first, stop in ranges_of(episode, [(0, length)]):
             if stop > length:
                 raise SelectionError(
                     f"frames, episode {episode} of {meta.repo_id}, must end by frame {length}, its "
@@ -187,29 +181,24 @@ def keep_frames(
     return SelectedFrames(segments, None if weights is None else np.array(each))
 
 
-def _check_known(meta: LeRobotDatasetMetadata, by_episode: object, name: str) -> None:
-    """Raise SelectionError for an entry of an episode that the dataset does not have."""
-    for episode in by_episode if isinstance(by_episode, Mapping) else ():
+def _by_episode(
+    meta: LeRobotDatasetMetadata, given: Any, name: str, check: Callable[[object, str], Any]
+) -> Callable[[int, Any], Any]:
+    """Return the function of an episode and a default that gives a checked argument's value."""
+    if given is not None and not isinstance(given, Mapping):
+
+        def call(episode: int, _: Any) -> Any:
+            value = call_user(name, given, dict(meta.episodes[episode]))
+            return check(value, f"{name}, episode {episode} of {meta.repo_id},")
+
+        return call
+    for episode in given or {}:
         if episode >= meta.total_episodes:
             raise SelectionError(
                 f"{name} has an entry of episode {episode}, but {meta.repo_id} has "
                 f"{meta.total_episodes} episodes, numbered from 0"
             )
-
-
-def _value_of(
-    meta: LeRobotDatasetMetadata,
-    episode: int,
-    name: str,
-    given: Any,
-    check: Callable[[object, str], Any],
-    default: Any,
-) -> Any:
-    """Return the value that a checked argument has for an episode."""
-    if given is None or isinstance(given, Mapping):
-        return (given or {}).get(episode, default)
-    value = call_user(name, given, dict(meta.episodes[episode]))
-    return check(value, f"{name}, episode {episode} of {meta.repo_id},")
+    return dict(given or {}).get
 
 
 def finite_number(value: object, name: str, *, or_zero: bool) -> float:

@@ -56,16 +56,11 @@ if TYPE_CHECKING:
     )
     from robostream.meta.v2 import read_episode_stats
 
-_HOMES = {
-    "COLOUR": "feature_stats",
-    "DEPTH": "feature_stats",
-    "MOMENTS": "feature_stats",
-    "NO_STATS_DTYPES": "feature_stats",
-    "as_lists": "feature_stats",
-    "column_stats": "feature_stats",
-    "read_episode_stats": "v2",
-    "sampled_frames": "feature_stats",
+_ON_FIRST_USE = {
+    "feature_stats": "COLOUR DEPTH MOMENTS NO_STATS_DTYPES as_lists column_stats sampled_frames",
+    "v2": "read_episode_stats",
 }
+_HOMES = {name: home for home, names in _ON_FIRST_USE.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

@@ -67,13 +67,8 @@ if TYPE_CHECKING:
     from robostream.storage.cached_file import CachedFile, open_cached_file
     from robostream.storage.hub import download, list_refs, upload
 
-_HOMES = {
-    "CachedFile": "cached_file",
-    "download": "hub",
-    "list_refs": "hub",
-    "open_cached_file": "cached_file",
-    "upload": "hub",
-}
+_ON_FIRST_USE = {"cached_file": "CachedFile open_cached_file", "hub": "download list_refs upload"}
+_HOMES = {name: home for home, names in _ON_FIRST_USE.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
