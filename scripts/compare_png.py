@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from robostream.assemble.images import decode_plain_png
+from robostream.assemble.sample import decode_plain_png
 from robostream.bench.measure import cpu_s, run_rounds
 from robostream.bench.results import RESULTS, Publication, Table, machine, read_figures
 from robostream.tools import SynthSpec

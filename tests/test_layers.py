@@ -17,6 +17,7 @@ SRC = Path(__file__).parents[1] / "src" / "robostream"
 # Stages of one file: `dataset` joins the reader (assemble) and the writer (write);
 # `lerobot_mixture` and `lerobot_train` are for LeRobot's command.
 FLOW = [
+    "lazy",
     "errors",
     "arguments",
     "byte_sizes",

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from robostream.assemble import SourceStats, pool_stats, read_mixture_file
+from robostream.assemble import pool_stats, read_mixture_file
 from robostream.errors import SelectionError
 from robostream.loader import MixtureDataset, StreamingDataLoader
 from robostream.meta import Features, Stats
@@ -61,7 +61,7 @@ class LeRobotMixture(MixtureDataset):
     def meta(self) -> MixtureMetadata:
         """The metadata of the mixture."""
         parts = zip(self.metas, self.maps, strict=True)
-        members = [SourceStats(meta.repo_id, own, meta.stats) for meta, own in parts]
+        members = [(meta.repo_id, own, meta.stats) for meta, own in parts]
         cameras = self.schema.cameras
         return MixtureMetadata(
             self.repo_id,

@@ -20,7 +20,7 @@ from robostream.assemble import (
     compute_stats,
     open_dataset,
 )
-from robostream.assemble.dataset_stats import exact_column_stats, read_columns
+from robostream.assemble.stats import exact_column_stats, read_columns
 from robostream.errors import DataFileError, SelectionError
 from robostream.meta import MOMENTS, QUANTILES, LeRobotDatasetMetadata, column_stats
 from robostream.testing import serve_files

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from PIL import __version__ as pillow_version
 
-from robostream.assemble.images import decode_image, write_image
+from robostream.assemble.sample import decode_image, write_image
 from robostream.errors import DataFileError
 
 HEIGHT, WIDTH = 3, 5

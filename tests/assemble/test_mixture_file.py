@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from robostream.assemble import Source, read_mixture_file
-from robostream.assemble.mixture_file import MIXTURE_KEYS
+from robostream.assemble.source import MIXTURE_KEYS
 from robostream.errors import SelectionError
 
 WHOLE = """

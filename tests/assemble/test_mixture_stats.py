@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from robostream.assemble import (
     SchemaOptions,
     SourceFeatures,
-    SourceStats,
     affine,
     cached_stats,
     derive_schema,
@@ -54,7 +53,7 @@ def test_groups_have_the_statistics_of_all_their_rows(data: st.DataObject) -> No
     features = [source(n, {"x": vector(own)}) for n, own in enumerate(owned)]
     schema, maps = derive_schema(features, SchemaOptions(schema={"features": {"x": names}}))
     members = [
-        SourceStats(f"org/{n}", maps[n], {"x": column_stats(rows[n])} | default_stats(len(rows[n])))
+        (f"org/{n}", maps[n], {"x": column_stats(rows[n])} | default_stats(len(rows[n])))
         for n in range(len(owned))
     ]
     pooled = pool_stats(schema, members)
@@ -84,7 +83,7 @@ def test_cameras_are_pooled_over_the_datasets_that_have_them() -> None:
     features = [source(0, {TOP: camera}), source(1, {TOP: camera}), source(2, {})]
     schema, maps = derive_schema(features, SchemaOptions())
     members = [
-        SourceStats(
+        (
             f"org/{n}",
             maps[n],
             default_stats(5) | ({TOP: _per_channel(column_stats(images[n]))} if n < 2 else {}),
@@ -111,9 +110,9 @@ def test_missing_statistics_leave_the_feature_out(caplog: pytest.LogCaptureFixtu
     schema, maps = derive_schema([source(0, {"x": vector(["a", "b"])})], SchemaOptions())
     wrong = {"x": column_stats(np.ones((4, 3)))} | default_stats(4)
     with caplog.at_level(logging.WARNING):
-        found = pool_stats(schema, [SourceStats("org/0", maps[0], default_stats(4))])
+        found = pool_stats(schema, [("org/0", maps[0], default_stats(4))])
     with pytest.raises(MetadataError, match=r"org/0, meta/stats.json: the statistics of 'x'"):
-        pool_stats(schema, [SourceStats("org/0", maps[0], wrong)])
+        pool_stats(schema, [("org/0", maps[0], wrong)])
 
     assert {*found} == {*DEFAULT_FEATURES}
     assert "x: no statistics in org/0" in caplog.text

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin
 
-from robostream.assemble.images import decode_plain_png
+from robostream.assemble.sample import decode_plain_png
 
 SHAPES = st.tuples(st.integers(1, 70), st.integers(1, 70))
 

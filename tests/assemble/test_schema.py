@@ -18,7 +18,7 @@ from robostream.assemble import (
     SourceMap,
     derive_schema,
 )
-from robostream.assemble.dimensions import alignment_names
+from robostream.assemble.derive import alignment_names
 from robostream.assemble.schema import ColumnMap
 from robostream.errors import SelectionError
 from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata

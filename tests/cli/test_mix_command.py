@@ -12,7 +12,7 @@ import pytest
 
 from robostream import MixtureDataset
 from robostream.assemble import read_mixture_file
-from robostream.assemble.mixture_file import MIXTURE_KEYS
+from robostream.assemble.source import MIXTURE_KEYS
 from robostream.cli.main import main
 from robostream.meta import LeRobotDatasetMetadata
 from tests.fixture_datasets import FIXTURES

@@ -13,7 +13,6 @@ from robostream import Normalizer
 from robostream.assemble import (
     SchemaOptions,
     SourceFeatures,
-    SourceStats,
     derive_schema,
     pool_stats,
 )
@@ -45,7 +44,7 @@ def mixed() -> tuple[Any, list[Any], list[np.ndarray[Any, Any]], dict[str, Any]]
     schema, maps = derive_schema(
         described, SchemaOptions(schema={"features": {"x": ["a", "b", "c"]}})
     )
-    members = [SourceStats(f"org/{n}", maps[n], {"x": column_stats(rows[n])}) for n in range(3)]
+    members = [(f"org/{n}", maps[n], {"x": column_stats(rows[n])}) for n in range(3)]
     stats = {
         group: pool_stats(schema, [m for m, g in zip(members, GROUPS, strict=True) if g == group])
         for group in dict.fromkeys(GROUPS)

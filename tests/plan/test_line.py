@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from robostream.errors import SelectionError
 from robostream.plan import EpochPlan
-from robostream.plan.epoch import digest, digest_line
+from robostream.plan.epoch import LineDigests, digest
 from robostream.plan.line import Line, Segments, WholeEpisodes, lay_segments
 
 
@@ -68,7 +68,7 @@ def test_digests_of_stretches_are_those_of_their_frames(
     stop = data.draw(st.integers(start, line.num_frames))
     expected = digest(*line.locate(np.arange(start, stop)))
 
-    assert digest_line(line).between(start, stop) % 2**64 == expected
+    assert LineDigests(line).between(start, stop) % 2**64 == expected
 
 
 @pytest.mark.parametrize("episode", [5, 6, 99])

@@ -27,7 +27,6 @@ def test_every_part_has_one_owner(sizes: tuple[int, int], number: int) -> None:
     assert sorted(c for duties in workers for c in duties.cameras(number)) == all_cameras
     assert sorted(c for duties in workers for c in duties.extra_cameras(number)) == all_cameras
     assert sum(duties.owns_rows(number) for duties in workers) == 1
-    assert sum(duties.owns_extra_rows(number) for duties in workers) == 1
 
 
 @given(sizes=workers_and_cameras, lanes=st.integers(0, 100))

@@ -7,20 +7,16 @@ info.json may declare another size, so the first frames decide.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from robostream.assemble.batch_layout import BatchLayout
-from robostream.assemble.images import Pixels
-from robostream.assemble.layout import ProbedCamera
+from robostream.assemble.layout import BatchLayout, ProbedCamera
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import RowReader
-from robostream.assemble.sample import decode_stored
-from robostream.assemble.video_spans import match_frames
+from robostream.assemble.sample import Pixels, decode_stored
 from robostream.decode import (
     PLANAR_8BIT,
     FrameEngine,
@@ -36,21 +32,12 @@ from robostream.storage import FileOpener
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Shape = tuple[int, int, int]
 # The first episode that can be read decides; so many are tried.
 _TRIES = 3
 _OPEN_VIDEOS = 8
 _warned: set[tuple[str, str]] = set()
-
-
-def find_frames(
-    dataset: OpenedDataset, files: VideoFiles, episode: int, key: str
-) -> tuple[VideoFile, npt.NDArray[np.int64]]:
-    """Return a camera's video file of an episode, and the number in it of every frame."""
-    meta = dataset.meta
-    file = files.get(meta.get_video_file_path(episode, key).as_posix())
-    tolerance_s = dataset.spec.tolerance_s
-    return file, match_frames(meta, file.index, episode, key, tolerance_s=tolerance_s)
 
 
 class CameraReader:
@@ -83,13 +70,13 @@ class CameraReader:
 
         Colours are uint8, depth is in its recorded unit.
         """
-        if self._dataset.meta.features[key]["dtype"] == "image":
-            return self._read_stored(key, episode, frames)
-        return self._read_video(key, episode, frames)
-
-    def _read_video(self, key: str, episode: int, frames: Sequence[int]) -> list[Pixels]:
         entry = self._dataset.meta.info.features[key]
-        file, numbers = find_frames(self._dataset, self._engine.files, episode, key)
+        if entry["dtype"] == "image":
+            if key not in self._rows:
+                self._rows[key] = RowReader(self._dataset, self._opener, [key])
+            rows, (channels, _, _) = self._rows[key].read(episode), image_shape(entry)
+            return [decode_stored(self._dataset, rows, key, frame, channels) for frame in frames]
+        file, numbers = self._dataset.find_frames(self._engine.files, episode, key)
         shape = find_video_shape(file, int(numbers[0]), entry)
         out = np.empty((len(frames), *shape), np.uint16 if is_depth(entry) else np.uint8)
         self._engine.read(file.name, numbers[np.asarray(frames, np.int64)], out)
@@ -97,13 +84,6 @@ class CameraReader:
             info = entry.get("info") or {}
             out = decode_depth(out, DepthCoding.from_info(info), info.get("depth_unit") or "m")
         return list(out)
-
-    def _read_stored(self, key: str, episode: int, frames: Sequence[int]) -> list[Pixels]:
-        if key not in self._rows:
-            self._rows[key] = RowReader(self._dataset, self._opener, [key])
-        rows = self._rows[key].read(episode)
-        channels, _, _ = image_shape(self._dataset.meta.info.features[key])
-        return [decode_stored(self._dataset, rows, key, frame, channels) for frame in frames]
 
 
 def probe_cameras(dataset: OpenedDataset) -> dict[str, ProbedCamera]:
@@ -114,20 +94,23 @@ def probe_cameras(dataset: OpenedDataset) -> dict[str, ProbedCamera]:
     """
     spec, opener = dataset.spec, dataset.file_opener()
     files = _open_videos(dataset, opener)
+
+    def probe(key: str, episode: int) -> ProbedCamera:
+        if key not in spec.videos:
+            with CameraReader(dataset, opener) as reader:
+                channels, height, width = reader.read(key, episode, [0])[0].shape
+            return ProbedCamera((channels, height, width))
+        file, numbers = dataset.find_frames(files, episode, key)
+        shape = find_video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
+        return ProbedCamera(shape, int(file.index.gop_lengths().max()), file.index.has_long_gops)
+
     probed: dict[str, ProbedCamera] = {}
     for key in spec.cameras:
-        for episode in _first_episodes(dataset):
-            with _errors_left_to_readers(f"the size of {key}", episode):
-                if key in spec.videos:
-                    probed[key] = _probe_video(dataset, files, episode, key)
-                else:
-                    with CameraReader(dataset, opener) as reader:
-                        channels, height, width = reader.read(key, episode, [0])[0].shape
-                    probed[key] = ProbedCamera((channels, height, width))
-                break
-    for key, camera in probed.items():
-        if key not in spec.resize:
-            warn_of_shape(dataset.meta, key, camera.shape)
+        camera = _read_first(dataset, f"the size of {key}", partial(probe, key))
+        if camera is not None:
+            probed[key] = camera
+            if key not in spec.resize:
+                warn_of_shape(dataset.meta, key, camera.shape)
     return probed
 
 
@@ -151,7 +134,7 @@ def find_first_frames(layout: BatchLayout) -> Iterator[tuple[str, VideoFile, int
         for source, own in layout.owners(number) if camera.is_yuv else ():
             dataset = source.dataset
             files = _open_videos(dataset)
-            file, numbers = find_frames(dataset, files, _first_episodes(dataset)[0], own.key)
+            file, numbers = dataset.find_frames(files, _first_episodes(dataset)[0], own.key)
             yield camera.key, file, int(numbers[0])
 
 
@@ -197,18 +180,23 @@ def _first_episodes(dataset: OpenedDataset) -> list[int]:
     return [int(episode) for episode in dataset.selection.episodes[:_TRIES]]
 
 
-@contextmanager
-def _errors_left_to_readers(what: str, episode: int) -> Iterator[None]:
-    """Log errors of a file, which its readers will raise.
+def _read_first(dataset: OpenedDataset, what: str, read: Callable[[int], T | None]) -> T | None:
+    """Return what `read` finds in the first of some episodes that can be read; None without one.
 
-    A changed file raises here: readers open it anew and would not notice.
+    Logs errors of files, which their readers will raise. A changed file raises here: readers open
+    it anew and would not notice.
     """
-    try:
-        yield
-    except ChangedFileError:
-        raise
-    except (DatasetError, OSError) as error:
-        logger.info("%s is not found in episode %d: %s", what, episode, error)
+    for episode in _first_episodes(dataset):
+        try:
+            found = read(episode)
+        except ChangedFileError:
+            raise
+        except (DatasetError, OSError) as error:
+            logger.info("%s is not found in episode %d: %s", what, episode, error)
+        else:
+            if found is not None:
+                return found
+    return None
 
 
 def _decoded_layout(file: VideoFile, number: int) -> FrameLayout | None:
@@ -220,23 +208,13 @@ def _decoded_layout(file: VideoFile, number: int) -> FrameLayout | None:
 
 def _is_yuv(dataset: OpenedDataset, key: str) -> bool:
     """Return whether the first readable frame of a camera is 8-bit YUV 4:2:0."""
+    files = _open_videos(dataset)
+
+    def pixel_format(episode: int) -> str | None:
+        file, numbers = dataset.find_frames(files, episode, key)
+        layout = _decoded_layout(file, int(numbers[0]))
+        return None if layout is None else layout.kind
+
     if key not in dataset.spec.videos:
         return False
-    files = _open_videos(dataset)
-    kinds = (_pixel_format(dataset, files, e, key) for e in _first_episodes(dataset))
-    return next(filter(None, kinds), None) in PLANAR_8BIT
-
-
-def _pixel_format(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> str | None:
-    """Return the pixel format of the first frame of an episode; None if it cannot be read."""
-    layout = None
-    with _errors_left_to_readers(f"the format of {key}", episode):
-        file, numbers = find_frames(dataset, files, episode, key)
-        layout = _decoded_layout(file, int(numbers[0]))
-    return None if layout is None else layout.kind
-
-
-def _probe_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> ProbedCamera:
-    file, numbers = find_frames(dataset, files, episode, key)
-    shape = find_video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
-    return ProbedCamera(shape, int(file.index.gop_lengths().max()), file.index.has_long_gops)
+    return _read_first(dataset, f"the format of {key}", pixel_format) in PLANAR_8BIT

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from robostream.errors import DataFileError
 from robostream.meta import LANGUAGE_KEYS, LeRobotDatasetMetadata, OpenParquet
@@ -31,19 +30,12 @@ _OBJECTS = {
 
 @dataclass(frozen=True, slots=True)
 class DeclaredColumn:
-    """A column as info.json declares it.
-
-    Attributes:
-        key: Its name.
-        dtype: The declared dtype.
-        shape: The declared shape; (1,) means a plain number.
-        where: The file and the episode, for messages.
-    """
+    """A column as info.json declares it."""
 
     key: str
     dtype: str
-    shape: tuple[int, ...]
-    where: str
+    shape: tuple[int, ...]  # the declared shape; (1,) means a plain number
+    where: str  # the file and the episode, for messages
 
     def refuse(self, found: str, frame: int | None = None) -> NoReturn:
         """Raise DataFileError that names what was found, and in which frame."""
@@ -68,11 +60,11 @@ def numeric_column(column: pa.ChunkedArray, declared: DeclaredColumn) -> Numbers
         declared.refuse(f"values of type {flat.type}")
     if pa.types.is_float16(flat.type):
         flat = pa.array(flat.to_numpy().astype(np.float32))
-    cast = _caster(np.dtype(declared.dtype))
+    dtype = np.dtype(declared.dtype)
     try:
-        values = cast(flat)
+        values = _convert(flat, dtype)
     except pa.ArrowInvalid as error:
-        place = _first_refused(flat, cast)
+        place = _first_refused(flat, dtype)
         declared.refuse(f"{flat[place].as_py()!r} ({error})", place * len(column) // len(flat))
     return np.ascontiguousarray(values).reshape(len(column), *inner)
 
@@ -178,6 +170,8 @@ def _check_language(array: pa.Array, declared: DeclaredColumn) -> None:
     """Refuse cells that are not lists of records, and tool calls that cannot be parsed."""
     if pa.types.is_null(array.type):
         return
+    import pyarrow.compute as pc  # on demand: workers start a tenth faster without it
+
     _check_texts(array, declared)
     frames, records = pc.list_parent_indices(array), array.flatten()
     if records.null_count:
@@ -197,6 +191,8 @@ def _check_tool_calls(calls: pa.Array, frames: pa.Array, declared: DeclaredColum
         return
     if not _is_list(calls.type):
         declared.refuse(f"tool_calls of type {calls.type} in place of lists")
+    import pyarrow.compute as pc
+
     owners, texts = pc.list_parent_indices(calls), calls.flatten()
     texts = texts.storage if isinstance(texts, pa.ExtensionArray) else texts
     if not any(test(texts.type) for test in _OBJECTS["string"]):
@@ -229,13 +225,13 @@ def _flatten(column: pa.ChunkedArray, declared: DeclaredColumn) -> pa.Array:
             declared.refuse(f"values of type {column.type}")
         if pa.types.is_fixed_size_list(array.type) and array.type.list_size != size:
             declared.refuse(f"lists of {array.type.list_size} in place of {size}")
-        lengths = pc.list_value_length(array).fill_null(-1).to_numpy(zero_copy_only=False)
+        lengths, items = _split_lists(array)
         wrong = np.flatnonzero(lengths != size)
         if wrong.size:
             length = lengths[wrong[0]]
             found = "a null" if length < 0 else f"a list of {length} in place of {size}"
             declared.refuse(found, int(wrong[0]) // per_row)
-        array = _storage(array.flatten())
+        array = _storage(items)
         per_row *= size
     if array.null_count:
         missing = array.is_null().to_numpy(zero_copy_only=False)
@@ -243,45 +239,64 @@ def _flatten(column: pa.ChunkedArray, declared: DeclaredColumn) -> pa.Array:
     return array
 
 
-def _caster(dtype: np.dtype[Any]) -> Callable[[pa.Array], Numbers]:
-    """Return the cast from a declared dtype to ours, which raises ArrowInvalid."""
+def _split_lists(array: pa.Array) -> tuple[npt.NDArray[np.integer[Any]], pa.Array]:
+    """Return the length of each list, -1 for a null, and the items of all lists.
+
+    Arrow's own functions for this load `pyarrow.compute`.
+    """
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        lengths = np.full(len(array), size)
+        first, stop = array.offset * size, (array.offset + len(array)) * size
+    else:
+        offsets = _as_array(array.offsets)
+        lengths = np.diff(offsets)
+        first, stop = int(offsets[0]), int(offsets[-1])
+    if array.null_count:
+        lengths[array.is_null().to_numpy(zero_copy_only=False)] = -1
+    return lengths, array.values.slice(first, stop - first)
+
+
+def _convert(flat: pa.Array, dtype: np.dtype[Any]) -> Numbers:
+    """Return numbers of a declared dtype in ours; raises ArrowInvalid for what it cannot hold."""
     if dtype.kind == "f":
-        return lambda flat: _as_floats(flat, dtype)
-    if dtype.kind == "b":
-        return _as_bools
-    declared = pa.from_numpy_dtype(dtype)
-    return lambda flat: _cast(_cast(flat, declared), pa.int64()).to_numpy()
-
-
-def _cast(flat: pa.Array, kind: pa.DataType) -> pa.Array:
-    return flat if flat.type == kind else pc.cast(flat, kind)
-
-
-def _as_floats(flat: pa.Array, dtype: np.dtype[Any]) -> Numbers:
-    if not pa.types.is_floating(flat.type):
-        flat = pc.cast(flat, pa.float64() if dtype.itemsize > 4 else pa.float32())
-    # A float dtype rounds, up to infinity; LeRobot does so without a warning too.
-    with np.errstate(over="ignore"):
-        values: Numbers = flat.to_numpy().astype(dtype, copy=False)
-        return values.astype(np.float32, copy=False)
-
-
-def _as_bools(flat: pa.Array) -> Numbers:
-    if pa.types.is_boolean(flat.type):
-        values: Numbers = flat.to_numpy(zero_copy_only=False)
-        return values
-    numbers: Numbers = pc.cast(flat, pa.int64()).to_numpy()
-    if ((numbers != 0) & (numbers != 1)).any():
+        if not pa.types.is_floating(flat.type):
+            flat = flat.cast(pa.float64() if dtype.itemsize > 4 else pa.float32())
+        # A float dtype rounds, up to infinity; LeRobot does so without a warning too.
+        with np.errstate(over="ignore"):
+            return _as_array(flat).astype(dtype, copy=False).astype(np.float32, copy=False)
+    is_bool = dtype.kind == "b"
+    if is_bool and pa.types.is_boolean(flat.type):
+        return _unpack_bits(flat)
+    for kind in (pa.int64(),) if is_bool else (pa.from_numpy_dtype(dtype), pa.int64()):
+        flat = flat if flat.type == kind else flat.cast(kind)
+    numbers = _as_array(flat)
+    if is_bool and ((numbers != 0) & (numbers != 1)).any():
         raise pa.ArrowInvalid("a bool is 0 or 1")
-    return numbers.astype(np.bool_)
+    return numbers.astype(np.bool_) if is_bool else numbers
 
 
-def _first_refused(flat: pa.Array, cast: Callable[[pa.Array], Numbers]) -> int:
-    """Return the index of the first value that a cast refuses."""
+def _unpack_bits(flat: pa.Array) -> Numbers:
+    """Return bools, of which Arrow has 8 in a byte."""
+    if not len(flat):
+        return np.zeros(0, np.bool_)
+    first, stop = flat.offset, flat.offset + len(flat)
+    bits = np.frombuffer(flat.buffers()[1], np.uint8)[first // 8 : -(-stop // 8)]
+    return np.unpackbits(bits, bitorder="little")[first % 8 :][: len(flat)].view(np.bool_)
+
+
+def _as_array(flat: pa.Array) -> Numbers:
+    """Return numbers without nulls; `to_numpy` would load pandas where it is installed."""
+    numbers: Numbers = np.from_dlpack(flat)
+    return numbers
+
+
+def _first_refused(flat: pa.Array, dtype: np.dtype[Any]) -> int:
+    """Return the index of the first value that a conversion refuses."""
 
     def is_refused(stop: int) -> bool:
         try:
-            cast(flat.slice(0, stop))
+            _convert(flat.slice(0, stop), dtype)
         except pa.ArrowInvalid:
             return True
         return False

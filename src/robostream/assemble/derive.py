@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of a mixture, derived from its sources' features and the user's options."""
+"""The schema of a mixture, derived from its sources' features and the user's options.
+
+Features under one key are of one kind, and their dimensions are aligned by name.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ import difflib
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from robostream.assemble.dimensions import OwnFeature, align, check_kind, own_features
+from robostream import arguments
 from robostream.assemble.schema import (
     ColumnMap,
     FeatureSchema,
@@ -22,14 +26,52 @@ from robostream.assemble.schema import (
 )
 from robostream.assemble.spec import Offsets, nearest_offsets, parse_size, parse_windows
 from robostream.errors import SelectionError
-from robostream.meta import image_shape
+from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, image_shape, is_depth, shorten_names
 
 logger = logging.getLogger(__name__)
 
+_TEXTS = ("string", "language")
+_SAMPLE_DTYPES = {"b": "bool", "f": "float32", "i": "int64", "u": "int64"}
+_MOST_NAMES_SHOWN = 12
+_MISSING = "no source has. Common keys are"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFeature:
+    """A feature of one source."""
+
+    number: int  # the number of the source, from 0
+    source: str
+    own: str  # its key in that dataset
+    common: str  # its key in the mixture
+    kind: str  # "camera", "depth camera", "string", "language", or the dtype of numbers in a sample
+    entry: Mapping[str, Any]  # the entry of info.json
+    names: tuple[str, ...] | None  # the names of its dimensions, if it has one for each
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The declared shape; (1,) is a plain number."""
+        return tuple(self.entry["shape"])
+
+    @property
+    def is_camera(self) -> bool:
+        """Whether it is a camera."""
+        return self.kind.endswith("camera")
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text or language records."""
+        return self.kind in _TEXTS
+
+    def mapped(self, target: str = "'<another key>'") -> str:
+        """Return the code that gives it another common key, or new names, for messages."""
+        return f"Source({self.source!r}, feature_map={{{self.own!r}: {target}}})"
+
+
 ByKey = dict[str, list[OwnFeature]]
 """The features of the sources that have a common key, in the order of sources."""
-Windows = dict[str, dict[str, list[Any]]]
-"""The steps of windows by argument and common key."""
+Windows = dict[str, tuple[str, list[Any]]]
+"""The argument and the steps of each window, by common key."""
 
 
 def derive_schema(
@@ -41,9 +83,9 @@ def derive_schema(
     """
     by_key: ByKey = {}
     for number, source in enumerate(described):
-        for feature in own_features(number, source.name, source.features, source.feature_map):
+        for feature in own_features(number, source):
             by_key.setdefault(feature.common, []).append(feature)
-    sizes, names = options.listed_cameras, options.listed_features
+    sizes, names = options.listed("cameras"), options.listed_features
     kept, count = _keep_listed(by_key, sizes, names), len(described)
     owned: list[dict[str, OwnFeature]] = [{} for _ in described]
     columns: list[list[ColumnMap]] = [[] for _ in described]
@@ -58,9 +100,14 @@ def derive_schema(
         elif not found[0].is_text:
             vectors.append(_align_vector(found, names.get(key), columns))
     texts = _shared_texts(kept, count)
-    windows = _parse_windows(kept, options)
-    steps = {key: len(offsets) for by_key in windows.values() for key, offsets in by_key.items()}
-    schema = Schema(tuple(cameras), tuple(vectors), tuple(texts), steps)
+    are_texts = {key: found[0].is_text for key, found in kept.items()}
+    windows: Windows = {
+        key: (name, steps)
+        for name in ("delta_timestamps", "delta_indices")
+        for key, steps in parse_windows(name, getattr(options, name), are_texts, _MISSING).items()
+    }
+    lengths = {key: len(steps) for key, (_, steps) in windows.items()}
+    schema = Schema(tuple(cameras), tuple(vectors), tuple(texts), lengths)
     _check_masks(schema)
     maps = [
         _map_source(own, tuple(columns[n]), schema, _offsets(described[n], own, windows, options))
@@ -102,7 +149,7 @@ def _merge_camera(
         if shape[0] != shapes[0][0]:
             raise SelectionError(
                 f"camera {key!r} has {shapes[0][0]} channels in {first.source!r} and {shape[0]} in "
-                f"{feature.source!r}. Give one of them another key: {feature.another_key}."
+                f"{feature.source!r}. Give one of them another key: {feature.mapped()}."
             )
     channels, height, width = min(shapes, key=lambda shape: shape[1] * shape[2])
     if sizes.get(key) is not None:
@@ -136,22 +183,18 @@ def _shared_texts(kept: ByKey, count: int) -> list[str]:
     return [key for key in counts if key not in partial]
 
 
-def _parse_windows(kept: ByKey, options: SchemaOptions) -> Windows:
-    """Return the steps of each window by argument and common key, or raise SelectionError."""
-    texts = {key: found[0].is_text for key, found in kept.items()}
-    missing = "no source has. Common keys are"
-    given = {"delta_timestamps": options.delta_timestamps, "delta_indices": options.delta_indices}
-    return {name: parse_windows(name, given[name], texts, missing) for name in given}
-
-
 def _offsets(
     source: SourceFeatures, own: Mapping[str, OwnFeature], windows: Windows, options: SchemaOptions
 ) -> dict[str, Offsets]:
     """Return the frame offsets of a source's windows by own key, or raise for its rate."""
-    steps, seconds = windows["delta_indices"], windows["delta_timestamps"]
-    found = {own[key].own: np.array(steps[key], np.int64) for key in steps if key in own}
-    for key in (key for key in seconds if key in own):
-        deltas = np.array(seconds[key], np.float64)
+    found: dict[str, Offsets] = {}
+    for key, (argument, steps) in windows.items():
+        if key not in own:
+            continue
+        if argument == "delta_indices":
+            found[own[key].own] = np.array(steps, np.int64)
+            continue
+        deltas = np.array(steps, np.float64)
         found[own[key].own], off = nearest_offsets(deltas, source.fps, options.tolerance_s)
         if off.any() and not (options.resample and np.isfinite(deltas).all()):
             raise SelectionError(
@@ -193,3 +236,149 @@ def _check_masks(schema: Schema) -> None:
             f"a source has a feature named {taken[0]!r}, which is also the name of a mask of the "
             "mixture. Give it another key in the source's feature_map."
         )
+
+
+def own_features(number: int, source: SourceFeatures) -> list[OwnFeature]:
+    """Return the features of a source with their common keys, or raise SelectionError. Pure."""
+    name, features, feature_map = source.name, source.features, source.feature_map
+    unknown = [key for key in feature_map if key not in features]
+    if unknown:
+        raise SelectionError(
+            f"feature_map of source {name!r} names {unknown[0]!r}, but the selected features of "
+            f"the dataset are {', '.join(features)}"
+        )
+    found: dict[str, OwnFeature] = {}
+    for own, entry in features.items():
+        target = feature_map.get(own, own)
+        common, names = (target, None) if isinstance(target, str) else target
+        if common in found:
+            raise SelectionError(
+                f"source {name!r} has both {found[common].own!r} and {own!r} as {common!r}. Give "
+                "one of them another key in its feature_map."
+            )
+        kind = _kind_of(entry)
+        chosen = None if own in DEFAULT_FEATURES else alignment_names(entry)
+        if names is not None:
+            _check_new_names(name, own, entry, kind, names)
+            chosen = tuple(names)
+        found[common] = OwnFeature(number, name, own, common, kind, entry, chosen)
+    return list(found.values())
+
+
+def alignment_names(entry: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Return the names of a feature's dimensions, or None unless there is one for each. Pure.
+
+    Datasets store a list, lists in an object ({"motors": ["a", "b"]}), or numbers in an object
+    ({"a": 0, "b": 1}).
+    """
+    names = entry.get("names")
+    if isinstance(names, Mapping) and names and all(map(arguments.is_whole, names.values())):
+        names = sorted(names, key=names.__getitem__)
+    flat = _flatten(names)
+    is_named = all(isinstance(name, str) for name in flat) and len(flat) == math.prod(
+        entry["shape"]
+    )
+    return tuple(flat) if is_named else None
+
+
+def check_kind(found: Sequence[OwnFeature]) -> None:
+    """Raise SelectionError unless the features of one common key are of one kind."""
+    first = found[0]
+    for other in found[1:]:
+        if other.kind != first.kind:
+            raise SelectionError(
+                f"{first.common!r} is of kind {first.kind} in {first.source!r} and of kind "
+                f"{other.kind} in {other.source!r}. Give one of them another key: "
+                f"{other.mapped()}."
+            )
+
+
+def align(
+    found: Sequence[OwnFeature], listed: tuple[str, ...] | None
+) -> tuple[tuple[int, ...], tuple[str, ...] | None, list[tuple[int, ...] | None]]:
+    """Return the common shape and names of a numeric feature, and each source's dimensions. Pure.
+
+    The third value has, for each source, the place of each own dimension in the common vector, or
+    None if both are equal. `listed` are the names that the user's schema gives.
+    Dimensions are matched by name alone, so names must tell them apart.
+    """
+    first = found[0]
+    layouts = {(feature.shape, feature.names) for feature in found}
+    if len(layouts) == 1 and listed in (None, first.names):
+        return first.shape, first.names, [None] * len(found)
+    given = {feature.names for feature in found} - {None}
+    if {feature.shape for feature in found} == {(1,)} and len(given) <= 1 and listed is None:
+        return (1,), next(iter(given), None), [None] * len(found)  # one number has one place
+    widest = max(found, key=lambda feature: len(feature.names or ()))
+    common = listed or widest.names or ()
+    for feature in sorted(found, key=lambda feature: feature is widest):
+        is_alike = feature.shape == widest.shape and feature.names is widest.names is None
+        fault = None if is_alike and listed is None else _find_fault(feature, common)
+        if fault is not None:
+            other = next((f for f in (widest, *found) if f is not feature), None)
+            raise _misfit(feature, fault, other if listed is None else None)
+    places = {name: place for place, name in enumerate(common)}
+    dims = [tuple(places[name] for name in feature.names or ()) for feature in found]
+    own_order = tuple(range(len(common)))
+    return (len(common),), common, [None if d == own_order else d for d in dims]
+
+
+def _find_fault(feature: OwnFeature, common: tuple[str, ...]) -> str | None:
+    """Return why the dimensions of a feature cannot be found among the common names, or None."""
+    names = feature.names or ()
+    if len(feature.shape) > 1:
+        return f"has the shape {feature.shape}, and only vectors can be aligned"
+    if not names:
+        return f"does not name its {feature.shape[0]} dimensions"
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        return f"has several dimensions named {twice!r}"
+    extra = [name for name in names if name not in common]
+    return f"has other names: {shorten_names(extra, _MOST_NAMES_SHOWN)}" if extra else None
+
+
+def _misfit(feature: OwnFeature, fault: str, other: OwnFeature | None) -> SelectionError:
+    """Return the error for a feature that does not fit another source, or else the schema."""
+    key, union = feature.common, ""
+    if other is None:
+        place = "the schema's names"
+    else:
+        shown = shorten_names(other.names or (), _MOST_NAMES_SHOWN)
+        place = f"that of {other.source!r}, of shape {other.shape}"
+        place += f" with the names {shown}" if shown else ""
+        if other.names and feature.names:
+            names = [*dict.fromkeys(other.names + feature.names)]
+            union = f"; or list all names: schema={{'features': {{{key!r}: {names}}}}}"
+    renamed = feature.mapped(f"({key!r}, [{math.prod(feature.shape)} names])")
+    return SelectionError(
+        f"{key!r} of {feature.source!r} {fault}, so it cannot be aligned with {place}. Give equal "
+        f"dimensions equal names: {renamed}; or give it another key: "
+        f"{feature.mapped()}{union}."
+    )
+
+
+def _check_new_names(
+    source: str, own: str, entry: Mapping[str, Any], kind: str, names: Sequence[str]
+) -> None:
+    shape = tuple(entry["shape"])
+    is_vector = kind in _SAMPLE_DTYPES.values() and len(shape) == 1
+    if not is_vector or len(names) != shape[0]:
+        wanted = f"{shape[0]} names" if is_vector else f"a key alone ({kind}, shape {shape})"
+        raise SelectionError(
+            f"feature_map of source {source!r} gives {len(names)} names for {own!r}; want {wanted}"
+        )
+
+
+def _kind_of(entry: Mapping[str, Any]) -> str:
+    dtype = entry["dtype"]
+    if dtype in CAMERA_DTYPES:
+        return "depth camera" if is_depth(entry) else "camera"
+    return str(dtype) if dtype in _TEXTS else _SAMPLE_DTYPES[np.dtype(dtype).kind]
+
+
+def _flatten(names: Any) -> list[Any]:
+    if isinstance(names, Mapping):
+        names = list(names.values())
+    if not isinstance(names, list | tuple):
+        return [names]
+    return [name for part in names for name in _flatten(part)]

@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrays, windows, cameras and texts of a sample in a batch, computed once."""
+"""How samples lie in a batch: arrays, windows, cameras and texts, computed once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from robostream.assemble.opened import OpenedDataset
-from robostream.assemble.spec import Offsets, SampleSpec
+from robostream.assemble.spec import ImageTransforms, Offsets, SampleSpec
 from robostream.decode import Size, yuv_bytes
 from robostream.meta import (
     DepthCoding,
-    LeRobotDatasetMetadata,
     decoded_bytes,
     image_shape,
     is_depth,
 )
+from robostream.plan import Ints, Segments
+
+if TYPE_CHECKING:
+    from robostream.assemble.schema import Placement
+
+_EPISODE_STEP = 1 << 40
 
 ArrayLayout = tuple[tuple[int, ...], npt.DTypeLike]
 
@@ -33,37 +39,22 @@ def array_layout(dtype: str, shape: tuple[int, ...], steps: int | None) -> Array
 
 @dataclass(frozen=True, slots=True)
 class CameraLayout:
-    """One camera of a sample.
-
-    Attributes:
-        key: Its name.
-        shape: The shape of its images in a sample, with an axis for a window of several.
-        dtype: uint8, or float32.
-        stack: The same shape as (steps, channels, height, width).
-        coding: How a depth video codes distances; None for all else.
-        is_transformed: Whether the user's transform applies: to all cameras but depth.
-        recorded_unit: The unit of a depth image in Parquet; None for all else.
-        resize: The size its frames are scaled to after decoding; None for their own size.
-        decoded_bytes: The bytes of one frame as decoded.
-        cached_bytes: The bytes of one frame in the frame cache.
-        gop_frames: The frames of the longest GOP in its first video; 1 without a video.
-        has_long_gops: Whether its GOPs are decoded in several calls.
-        is_yuv: Whether a batch holds its frames as YUV 4:2:0, to be drawn on arrival.
-    """
+    """One camera of a sample."""
 
     key: str
+    # The shape of its images in a sample, with an axis for a window of several.
     shape: tuple[int, ...]
-    dtype: npt.DTypeLike
-    stack: tuple[int, ...]
-    coding: DepthCoding | None
-    is_transformed: bool
-    recorded_unit: str | None
-    resize: Size | None
-    decoded_bytes: int
-    cached_bytes: int
-    gop_frames: int
-    has_long_gops: bool
-    is_yuv: bool = False
+    dtype: npt.DTypeLike  # uint8, or float32
+    stack: tuple[int, ...]  # the same shape as (steps, channels, height, width)
+    coding: DepthCoding | None  # how a depth video codes distances; None for all else
+    is_transformed: bool  # whether the user's transform applies: to all cameras but depth
+    recorded_unit: str | None  # the unit of a depth image in Parquet; None for all else
+    resize: Size | None  # the size its frames are scaled to after decoding; None for their own size
+    decoded_bytes: int  # the bytes of one frame as decoded
+    cached_bytes: int  # the bytes of one frame in the frame cache
+    gop_frames: int  # the frames of the longest GOP in its first video; 1 without a video
+    has_long_gops: bool  # whether its GOPs are decoded in several calls
+    is_yuv: bool = False  # whether a batch holds its frames as YUV 4:2:0, to be drawn on arrival
 
     def with_size(self, image: tuple[int, ...]) -> CameraLayout:
         """Return the camera with images of another (channels, height, width)."""
@@ -92,45 +83,25 @@ class CameraLayout:
 
 
 class ProbedCamera(NamedTuple):
-    """What a camera's files say about its frames.
+    """What a camera's files say about its frames."""
 
-    Attributes:
-        shape: Their (channels, height, width), before scaling.
-        gop_frames: The frames of the longest GOP in its first video; 1 without a video.
-        has_long_gops: Whether its GOPs are decoded in several calls.
-    """
-
-    shape: tuple[int, int, int]
-    gop_frames: int = 1
-    has_long_gops: bool = False
+    shape: tuple[int, int, int]  # their (channels, height, width), before scaling
+    gop_frames: int = 1  # the frames of the longest GOP in its first video; 1 without a video
+    has_long_gops: bool = False  # whether its GOPs are decoded in several calls
 
 
 @dataclass(frozen=True, eq=False)
 class SampleLayout:
-    """How the samples of a dataset lie in a batch.
-
-    Attributes:
-        dataset: The dataset.
-        probed: What the files of cameras say; info.json describes the other cameras.
-    """
+    """How the samples of a dataset lie in a batch."""
 
     dataset: OpenedDataset
+    # What the files of cameras say; info.json describes the other cameras.
     probed: Mapping[str, ProbedCamera] = field(default_factory=dict)
-
-    @cached_property
-    def meta(self) -> LeRobotDatasetMetadata:
-        """The metadata of the dataset."""
-        return self.dataset.meta
-
-    @cached_property
-    def spec(self) -> SampleSpec:
-        """What a sample holds."""
-        return self.dataset.spec
 
     @cached_property
     def cameras(self) -> list[CameraLayout]:
         """The cameras of a sample."""
-        features, spec = self.meta.info.features, self.spec
+        features, spec = self.dataset.meta.info.features, self.dataset.spec
         cameras = []
         for key in spec.cameras:
             probed = self.probed.get(key) or ProbedCamera(image_shape(features[key]))
@@ -140,15 +111,14 @@ class SampleLayout:
     @cached_property
     def texts(self) -> list[str]:
         """The text features, and the task."""
-        features = self.meta.features
-        texts = [k for k in self.spec.columns if features[k]["dtype"] in ("string", "language")]
-        return [*texts, "task"]
+        features, columns = self.dataset.meta.features, self.dataset.spec.columns
+        return [*(k for k in columns if features[k]["dtype"] in ("string", "language")), "task"]
 
     @cached_property
     def windows(self) -> list[tuple[Offsets, list[str]]]:
         """The different windows, each with the features that have it."""
         shared: dict[bytes, tuple[Offsets, list[str]]] = {}
-        for key, offsets in self.spec.windows.items():
+        for key, offsets in self.dataset.spec.windows.items():
             shared.setdefault(offsets.tobytes(), (offsets, []))[1].append(key)
         return list(shared.values())
 
@@ -156,16 +126,14 @@ class SampleLayout:
     def arrays(self) -> dict[str, ArrayLayout]:
         """The shape and dtype of each array of a sample."""
         layout: dict[str, ArrayLayout] = {}
-        for key in self.spec.columns:
-            entry = self.meta.features[key]
-            if entry["dtype"] in ("string", "language", "image"):
-                continue
-            steps = len(self.spec.windows[key]) if key in self.spec.windows else None
-            layout[key] = array_layout(entry["dtype"], entry["shape"], steps)
-        for camera in self.cameras:
-            layout[camera.key] = camera.batch_array
-        pads = {f"{key}_is_pad": ((len(o),), np.bool_) for key, o in self.spec.windows.items()}
-        return layout | pads
+        windows = self.dataset.spec.windows
+        for key in self.dataset.spec.columns:
+            entry = self.dataset.meta.features[key]
+            if entry["dtype"] not in ("string", "language", "image"):
+                steps = len(windows[key]) if key in windows else None
+                layout[key] = array_layout(entry["dtype"], entry["shape"], steps)
+        layout |= {camera.key: camera.batch_array for camera in self.cameras}
+        return layout | {f"{key}_is_pad": ((len(o),), np.bool_) for key, o in windows.items()}
 
 
 def _camera_layout(
@@ -196,3 +164,112 @@ def _camera_layout(
         gop_frames=probed.gop_frames,
         has_long_gops=probed.has_long_gops,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class SourceLayout:
+    """One dataset's samples in the batches of a stream."""
+
+    own: SampleLayout  # how they lie by themselves
+    # The dataset's camera for each camera of a batch; None if it has none.
+    cameras: tuple[CameraLayout | None, ...]
+    first_episode: int = 0  # the number of its episode 0 in the stream
+    placement: Placement | None = None  # where its values go; None if batches hold them as they are
+
+    @property
+    def dataset(self) -> OpenedDataset:
+        """The dataset."""
+        return self.own.dataset
+
+    def window_limits(self, episode: int, frame: int, length: int) -> tuple[int, int]:
+        """Return the frames [first, stop) at which windows of a frame end.
+
+        That is the episode, or the range of kept frames if windows are clipped to it.
+        """
+        if self._ranges is None:
+            return 0, length
+        keys, runs = self._ranges
+        own_episode = episode - self.first_episode
+        at = int(np.searchsorted(keys, own_episode * _EPISODE_STEP + frame, "right")) - 1
+        first, count, stride = (int(c[at]) for c in (runs.firsts, runs.counts, runs.strides))
+        return first, first + (count - 1) * stride + 1
+
+    @cached_property
+    def _ranges(self) -> tuple[Ints, Segments] | None:
+        """The kept ranges, with sorted keys, if windows are clipped to them."""
+        if self.dataset.frames is None or not self.dataset.spec.clips_windows:
+            return None
+        runs = self.dataset.frames.segments
+        return runs.episodes * _EPISODE_STEP + runs.firsts, runs
+
+
+@dataclass(frozen=True, eq=False)
+class BatchLayout:
+    """How the samples of a stream lie in a batch."""
+
+    # The shape and dtype of each array of a sample, but for cameras.
+    entries: Mapping[str, ArrayLayout]
+    texts: list[str]
+    cameras: tuple[CameraLayout, ...]
+    sources: tuple[SourceLayout, ...]
+    # The output of the user's transforms by camera: shape and dtype.
+    transformed: Mapping[str, ArrayLayout] = field(default_factory=dict)
+
+    @cached_property
+    def arrays(self) -> dict[str, ArrayLayout]:
+        """The shape and dtype of each array of a sample."""
+        cameras = {c.key: self.transformed.get(c.key, c.batch_array) for c in self.cameras}
+        return {key: cameras.get(key, entry) for key, entry in self.entries.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays of one sample."""
+        return sum(
+            math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self.arrays.values()
+        )
+
+    @cached_property
+    def videos(self) -> tuple[str, ...]:
+        """The cameras that some dataset stores as video."""
+        return tuple(
+            camera.key
+            for number, camera in enumerate(self.cameras)
+            if any(own.key in source.dataset.spec.videos for source, own in self.owners(number))
+        )
+
+    @cached_property
+    def transforms(self) -> list[ImageTransforms]:
+        """The user's transforms of images."""
+        found = (source.dataset.spec.image_transforms for source in self.sources)
+        return [transform for transform in found if transform is not None]
+
+    @property
+    def images_per_sample(self) -> int:
+        """The most images in a sample, windows included."""
+        return sum(camera.stack[0] for camera in self.cameras)
+
+    def owners(self, camera: int) -> list[tuple[SourceLayout, CameraLayout]]:
+        """Return the datasets that have a camera, each with its own layout of it."""
+        pairs = ((source, source.cameras[camera]) for source in self.sources)
+        return [(source, own) for source, own in pairs if own is not None]
+
+    def window_frames(self, camera: int) -> int:
+        """Return how many frames lie between the ends of a camera's longest window."""
+        windows = (source.dataset.spec.windows.get(own.key) for source, own in self.owners(camera))
+        return max((int(np.ptp(window)) for window in windows if window is not None), default=0)
+
+    def in_yuv(self, cameras: Collection[str]) -> BatchLayout:
+        """Return the layout with frames of some untransformed cameras as YUV 4:2:0."""
+        chosen = {number for number, camera in enumerate(self.cameras) if camera.key in cameras}
+
+        def mark(layouts: Sequence[CameraLayout | None]) -> tuple[Any, ...]:
+            return tuple(c and replace(c, is_yuv=n in chosen) for n, c in enumerate(layouts))
+
+        sources = tuple(replace(source, cameras=mark(source.cameras)) for source in self.sources)
+        return replace(self, cameras=mark(self.cameras), sources=sources)
+
+
+def plain_batches(layout: SampleLayout) -> BatchLayout:
+    """Return the layout of batches that hold the samples of one dataset as they are."""
+    cameras = tuple(layout.cameras)
+    return BatchLayout(layout.arrays, layout.texts, cameras, (SourceLayout(layout, cameras),))

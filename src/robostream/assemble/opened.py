@@ -12,16 +12,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from robostream import arguments, config
-from robostream.assemble.kept_frames import keep_frames
-from robostream.assemble.selection import FrameSelection, select_episodes
+from robostream.assemble.selection import FrameSelection, keep_frames, select_episodes
 from robostream.assemble.spec import SampleOptions, SampleSpec, make_spec
-from robostream.assemble.video_spans import warn_of_overlaps
+from robostream.assemble.video_spans import match_frames, warn_of_overlaps
 from robostream.byte_sizes import parse_bytes
+from robostream.decode import VideoFile, VideoFiles
 from robostream.meta import LeRobotDatasetMetadata, location_of, pin_and_download, resize_cameras
-from robostream.plan import SelectedFrames
 from robostream.storage import (
     CacheSettings,
     FileOpener,
@@ -31,30 +33,24 @@ from robostream.storage import (
     parse_repo_url,
 )
 
+if TYPE_CHECKING:
+    from robostream.plan import SelectedFrames
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetLocation:
-    """Where a dataset is, as the user gives it; see `LeRobotDatasetMetadata`.
+    """Where a dataset is, as the user gives it; see `LeRobotDatasetMetadata`."""
 
-    Attributes:
-        repo_id: The dataset's name, or a URL.
-        root: Its folder or URL, where `repo_id` is only a name.
-        revision: Branch, tag or commit on the Hub.
-        data_files_root: The folder of data/ and videos/, if it is not that of meta/.
-        force_cache_sync: Whether to download the metadata again.
-        token: Hub token.
-        storage_options: Options of the store of a URL.
-        cache: The disk cache of remote files; None for no cache.
-    """
-
-    repo_id: str
-    root: str | Path | None = None
-    revision: str | None = None
+    repo_id: str  # the dataset's name, or a URL
+    root: str | Path | None = None  # its folder or URL, where `repo_id` is only a name
+    revision: str | None = None  # branch, tag or commit on the Hub
+    # The folder of data/ and videos/, if it is not that of meta/.
     data_files_root: str | Path | None = None
-    force_cache_sync: bool = False
-    token: str | None = field(default=None, repr=False)
+    force_cache_sync: bool = False  # whether to download the metadata again
+    token: str | None = field(default=None, repr=False)  # Hub token
+    # Options of the store of a URL.
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
-    cache: CacheSettings | None = None
+    cache: CacheSettings | None = None  # the disk cache of remote files; None for no cache
 
     def __post_init__(self) -> None:
         arguments.path(self.root, "root")
@@ -69,22 +65,14 @@ class DatasetLocation:
 
 @dataclass(frozen=True, slots=True)
 class OpenedDataset:
-    """The record from which every reader of samples is made.
-
-    Attributes:
-        meta: The metadata.
-        files: The location of data/ and videos/.
-        selection: The selected episodes.
-        spec: What a sample holds.
-        opened_at_s: The time of opening, in seconds since 1970.
-        frames: Which of their frames are delivered, and how often; None for all, once each.
-    """
+    """The record from which every reader of samples is made."""
 
     meta: LeRobotDatasetMetadata
-    files: Location
+    files: Location  # the location of data/ and videos/
     selection: FrameSelection
     spec: SampleSpec
-    opened_at_s: float
+    opened_at_s: float  # the time of opening, in seconds since 1970
+    # Which of their frames are delivered, and how often; None for all, once each.
     frames: SelectedFrames | None = None
 
     def file_opener(self, traffic: Traffic | None = None) -> FileOpener:
@@ -97,6 +85,14 @@ class OpenedDataset:
     def index_folder(self) -> Path | None:
         """The folder that caches video indices; None for a local dataset, whose index is near."""
         return config.index_home() / self.meta.fingerprint if self.files.is_remote else None
+
+    def find_frames(
+        self, files: VideoFiles, episode: int, key: str
+    ) -> tuple[VideoFile, npt.NDArray[np.int64]]:
+        """Return a camera's video file of an episode, and the number in it of every frame."""
+        file = files.get(self.meta.get_video_file_path(episode, key).as_posix())
+        tolerance_s = self.spec.tolerance_s
+        return file, match_frames(self.meta, file.index, episode, key, tolerance_s=tolerance_s)
 
     def selected_files(self, *, videos: bool) -> list[str]:
         """Return the files of the selected episodes, each once, in the order episodes need them."""

@@ -29,12 +29,7 @@ from robostream.assemble.columns import (
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.shared_rows import MappedRows, SharedRows
 from robostream.errors import DataFileError
-from robostream.meta import (
-    DEFAULT_FEATURES,
-    LeRobotDatasetMetadata,
-    OpenParquet,
-    readable_parquet,
-)
+from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata, OpenParquet, readable_parquet
 from robostream.storage import ByteSource, FileOpener, LruCache
 
 logger = logging.getLogger(__name__)
@@ -49,16 +44,13 @@ _FOOTER_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRows:
-    """The rows of one episode as arrays; texts and encoded images stay in Arrow.
-
-    Attributes:
-        mapped: The decoded rows of the file that these are a slice of; None for a copy.
-    """
+    """The rows of one episode as arrays; texts and encoded images stay in Arrow."""
 
     episode: int
     length: int
     numbers: dict[str, npt.NDArray[Any]]
     objects: dict[str, pa.Array | pa.ChunkedArray]
+    # The decoded rows of the file that these are a slice of; None for a copy.
     mapped: MappedRows | None = None
 
     @property
@@ -83,13 +75,9 @@ def new_row_lru(budget_bytes: int) -> RowLru:
 class RowCache:
     """Reads some columns of episodes on first use. For one thread.
 
-    Args:
-        dataset: The dataset.
-        opener: Opens its files.
-        keys: The columns to read.
-        lru: The memory for rows, shared by all row caches of a process.
-        checks_times: Whether to check timestamps if there are videos, and to warn once if tasks or
-            indices differ from those of the episode table.
+    `lru` is the memory for rows, shared by all row caches of a process. With `checks_times`, checks
+    timestamps if there are videos, and warns once if tasks or indices differ from those of the
+    episode table.
     """
 
     def __init__(
@@ -130,17 +118,11 @@ class RowCache:
 
 
 class RowBytes(NamedTuple):
-    """The byte ranges [start, stop) that hold the rows of an episode.
+    """The byte ranges [start, stop) that hold the rows of an episode."""
 
-    Attributes:
-        file: The data file, relative to the dataset's root.
-        groups: The row groups.
-        are_shared: Whether one process decodes the groups for all, which then never read them.
-    """
-
-    file: str
+    file: str  # the data file, relative to the dataset's root
     groups: tuple[int, int]
-    are_shared: bool
+    are_shared: bool  # whether one process decodes the groups for all, which then never read them
 
 
 class _DataFile(NamedTuple):
@@ -153,13 +135,9 @@ class _DataFile(NamedTuple):
 
 
 class RowReader:
-    """Reads the rows of episodes. For one thread.
+    """Reads columns of episodes, besides the five of every dataset. For one thread.
 
-    Args:
-        dataset: The dataset.
-        opener: Opens its files.
-        keys: The columns to read, besides the five of every dataset.
-        tolerance_s: How far a timestamp may be from frame_index / fps; None for no check.
+    `tolerance_s` is how far a timestamp may be from frame_index / fps; None for no check.
     """
 
     def __init__(
@@ -354,7 +332,7 @@ def _warn_of_tasks(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
     listed = meta.episodes[rows.episode].get("tasks")
     if not isinstance(listed, list) or not listed:
         return False
-    numbers = np.unique(rows.numbers["task_index"]).tolist()
+    numbers = sorted({*rows.numbers["task_index"].tolist()})  # np.unique would load numpy.ma
     texts = [meta.tasks[number] for number in numbers if 0 <= number < len(meta.tasks)]
     others = [text for text in texts if text not in listed]
     if others:

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from robostream import arguments, config
@@ -15,6 +17,10 @@ from robostream.assemble.spec import Offsets
 from robostream.decode import Size
 from robostream.errors import SelectionError
 from robostream.meta import DEFAULT_FEATURES, Features
+from robostream.plan import Ints
+
+Affine = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+"""Scale and shift: a normalised value is value * scale + shift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +102,11 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class ColumnMap:
-    """A numeric feature of a source in the mixture.
+    """A numeric feature of a source in the mixture."""
 
-    Attributes:
-        own: Its key in the dataset.
-        common: Its key in the mixture.
-        dims: The place of each own dimension in the common vector; None if both are equal.
-    """
-
-    own: str
-    common: str
+    own: str  # its key in the dataset
+    common: str  # its key in the mixture
+    # The place of each own dimension in the common vector; None if both are equal.
     dims: tuple[int, ...] | None
 
     @property
@@ -147,21 +148,35 @@ class SourceMap:
         return cameras | {column.common: column for column in self.columns}
 
 
+@dataclass(frozen=True, eq=False)  # without slots, which cached properties do not work with
+class Placement:
+    """Where the values of a dataset go in the batches of a mixture."""
+
+    # The own and the common key of each column that is copied as it is, but for the task.
+    copied: list[tuple[str, str]]
+    # The columns that are normalised, or whose dimensions have other places.
+    changed: list[ColumnMap]
+    texts: Mapping[str, str]  # its own name of each text
+    pads: Mapping[str, str]  # the mask of each of its windows
+    # What is the same in all its samples: numbers, masks, and zeros for what it lacks.
+    constants: Mapping[str, npt.NDArray[Any]]
+    tasks: Ints  # the number of each of its tasks in the mixture
+    scales: Mapping[str, Affine]  # factors and summands that normalise columns, by own key
+
+    @cached_property
+    def fixed(self) -> list[tuple[str, Any]]:
+        """The constants, single ones as plain numbers, which numpy writes faster."""
+        return [(k, value if value.ndim else value.item()) for k, value in self.constants.items()]
+
+
 @dataclass(frozen=True, slots=True)
 class SourceFeatures:
-    """What a source has.
+    """What a source has."""
 
-    Attributes:
-        name: Its name, for messages.
-        features: Its features, without cameras that it does not select.
-        fps: Its frames per second.
-        feature_map: Its feature map, as in `Source`.
-    """
-
-    name: str
-    features: Features
+    name: str  # its name, for messages
+    features: Features  # its features, without cameras that it does not select
     fps: float
-    feature_map: FeatureMap
+    feature_map: FeatureMap  # its feature map, as in `Source`
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,15 +213,10 @@ class SchemaOptions:
             )
 
     @property
-    def listed_cameras(self) -> Mapping[str, Any] | None:
-        """The size of each camera that an explicit schema lists; None if it lists none."""
-        return self._part("cameras")
-
-    @property
     def listed_features(self) -> dict[str, tuple[str, ...] | None]:
         """The names of each feature that an explicit schema lists; None to leave it out."""
         listed: dict[str, tuple[str, ...] | None] = {}
-        for key, given in (self._part("features") or {}).items():
+        for key, given in (self.listed("features") or {}).items():
             where = f"schema['features'][{key!r}]"
             names = None if given is None else tuple(arguments.names(given, where))
             if names is not None and not len(set(names)) == len(names) > 0:
@@ -216,7 +226,8 @@ class SchemaOptions:
             listed[key] = names
         return listed
 
-    def _part(self, part: str) -> Mapping[str, Any] | None:
+    def listed(self, part: str) -> Mapping[str, Any] | None:
+        """Return the "cameras" or "features" of an explicit schema; None if it lists none."""
         wanted = '"auto", or {"cameras": {key: [height, width]}, "features": {key: [names]}}'
         given = {} if self.schema == "auto" else self.schema
         if not isinstance(given, Mapping) or not {*given} <= {"cameras", "features"}:

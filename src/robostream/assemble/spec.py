@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import arguments, config
-from robostream.assemble.kept_frames import EpisodeWeights, FrameRanges
-from robostream.assemble.selection import EpisodeFilter
+from robostream.assemble.selection import EpisodeFilter, EpisodeWeights, FrameRanges
 from robostream.decode import Size
 from robostream.errors import SelectionError
 from robostream.meta import Features, LeRobotDatasetMetadata
@@ -137,11 +136,8 @@ def parse_windows(
 ) -> dict[str, list[Any]]:
     """Return the steps of each window as numbers, or raise SelectionError.
 
-    Args:
-        argument: Its name: "delta_timestamps" or "delta_indices".
-        given: Its value: steps by key.
-        texts: Whether each feature that there is is a text, by key.
-        missing: What the error says of a key that there is not.
+    `argument` is "delta_timestamps" or "delta_indices". `texts` has every known key, and whether it
+    is that of a text; `missing` is what the error says of another key.
     """
     parse = arguments.numbers if argument == "delta_timestamps" else arguments.whole_numbers
     windows: dict[str, list[Any]] = {}

@@ -131,10 +131,8 @@ def _task_keys(meta: LeRobotDatasetMetadata, episodes: Ints, seed: int) -> Ints:
         )
     tasks = meta.episodes["tasks"]
     texts = ["\0".join(sorted(tasks[episode] or ())) for episode in episodes]
-    keys = {text: _text_key(text, seed) for text in set(texts)}
+    keys: dict[str, int] = {}
+    for text in set(texts):
+        digest = hashlib.blake2b(f"{seed}\0{text}".encode(), digest_size=8).digest()
+        keys[text] = int.from_bytes(digest, "little", signed=True)
     return np.array([keys[text] for text in texts])
-
-
-def _text_key(text: str, seed: int) -> int:
-    digest = hashlib.blake2b(f"{seed}\0{text}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)

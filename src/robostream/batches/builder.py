@@ -278,7 +278,7 @@ class BatchBuilder:
         shard = self._worker.shard
         episode, frame = extra_frame(self._schedule, position)
         source = self._worker.sources.of(episode)
-        ours = source.share(shard.owns_extra_rows(place), shard.extra_cameras(place))
+        ours = source.share(shard.owns_rows(place), shard.extra_cameras(place))
         sample = SampleParts(step, place, source, episode, frame, ours.rows, ours.others)
         delivered = Deliveries(np.array([frame]), np.array([step]))
         clips: list[ClipUses] = []

@@ -25,7 +25,7 @@ from robostream.decode import (
     Size,
     needed_frames,
 )
-from robostream.device import ByteArray, DeviceRenderer, device_memory, open_nvdec
+from robostream.device import ByteArray
 from robostream.plan import WorkerShard
 
 
@@ -102,6 +102,9 @@ class WorkerContext:
         self.decoders = [on_gpu if on_gpu and camera.is_yuv else on_cpu for camera in cameras]
 
     def _open_gpu(self, budgets: WorkerBudgets, yuv_sizes: list[Size | None]) -> FrameDecoder:
+        # Imported on demand, so that workers without a GPU start faster.
+        from robostream.device import DeviceRenderer, device_memory, open_nvdec
+
         gpu, nbytes = str(budgets.gpu), budgets.frame_bytes
         return FrameDecoder(
             NextUseCache(nbytes, device_memory(nbytes, gpu)),

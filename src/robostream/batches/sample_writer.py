@@ -24,9 +24,9 @@ from robostream.assemble import (
     ImageTransforms,
     OpenedDataset,
     SampleLayout,
-    decode_images_into,
+    decode_images,
+    fill_sample,
     plain_batches,
-    probe_cameras,
     window_targets,
     write_black,
     write_depth,
@@ -122,7 +122,7 @@ class SampleWriter:
             # Not `sample.source`: of many datasets, it may have closed its files meanwhile.
             source = self._worker.sources.of(sample.episode)
             rows = source.rows(sample.episode)
-            found = source.layout.fill(arrays, sample.place, rows, sample.frame)
+            found = fill_sample(source.layout, arrays, sample.place, rows, sample.frame)
             for key, text in found.items():
                 texts.setdefault(key, {})[sample.place] = text
         for number in sample.others:
@@ -143,7 +143,7 @@ class SampleWriter:
         out: npt.NDArray[Any] = arrays[self._keys[number]][place]
         if camera.is_transformed:
             out = np.empty(camera.stack, camera.dtype)
-        decode_images_into(source.layout.own, camera, rows, frames.tolist(), out)
+        decode_images(source.layout.own, camera, rows, frames.tolist(), out)
         self._worker.count_images(len(frames))
         if camera.is_transformed:
             self._transform(number, sample, out, arrays)
@@ -203,6 +203,8 @@ def probe_layout(dataset: OpenedDataset) -> BatchLayout:
 
     Frames have the size of those in the first selected episode.
     """
+    from robostream.assemble import probe_cameras  # workers do not need it
+
     layout = SampleLayout(dataset, probed=probe_cameras(dataset))
     return try_transforms(plain_batches(layout))
 

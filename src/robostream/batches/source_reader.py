@@ -23,7 +23,6 @@ from robostream.assemble import (
     RowReader,
     SourceLayout,
     find_byte_span,
-    find_frames,
 )
 from robostream.batches.lane_lookahead import LaneShare
 from robostream.decode import FrameCache, Meter, VideoFile, VideoFiles
@@ -126,7 +125,7 @@ class SourceReader:
         """Return a camera's video file of an episode, and the number in it of every frame."""
         layout, own = self.cameras[camera], episode - self.layout.first_episode
         assert layout is not None
-        return find_frames(self.layout.dataset, self.files, own, layout.key)
+        return self.layout.dataset.find_frames(self.files, own, layout.key)
 
     def fetch(self, coming: UpcomingPart, when: float) -> None:
         """Fetch the bytes of a part of an episode, if there is a cache. Blocks. Thread-safe.

@@ -102,8 +102,10 @@ def _configure_benchmark(parser: argparse.ArgumentParser, name: str) -> None:
             several = {"nargs": "+", "metavar": "NAME"}
             add_typed(f"--{flag}", str, [], f"measure only these {what}", **several)
     if name == "gpu":
-        parts = ("uploads", "h264", "hevc")
-        parts_help = "what to measure: uploads, and the codecs that NVDEC decodes (all)"
+        parts = ("uploads", "ranks", "h264", "hevc")
+        parts_help = (
+            "what to measure: uploads, ranks that share a GPU, codecs that NVDEC decodes (all)"
+        )
         add("--parts", nargs="+", choices=parts, default=parts, help=parts_help)
     if name in _WORKERS:
         workers_help = f"worker processes, one run for each number ({_WORKERS[name]})"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches in memory that processes share, and on a GPU: NVDEC, uploads, YUV to RGB.
 
-Workers import this folder without torch: the names of gpu.py, draw.py and upload.py are loaded on
-first use.
+Workers import this folder without torch, and nothing of GPUs: only the names of shared_memory.py
+are loaded before their first use.
 
 shared_memory.py  memory that several processes map, and the slots for batches in it
 gpu_memory.py     GPU memory that several processes map
@@ -17,14 +17,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from robostream.device.gpu_memory import (
-    DeviceBatches,
-    DeviceConfig,
-    device_memory,
-    open_device_batches,
-    open_shared,
-)
-from robostream.device.nvdec import DeviceRenderer, open_nvdec, open_on_gpu
 from robostream.device.shared_memory import (
     LESS_MEMORY,
     BatchFormat,
@@ -48,6 +40,14 @@ if TYPE_CHECKING:
         refuse_gpu,
         total_gpu_memory,
     )
+    from robostream.device.gpu_memory import (
+        DeviceBatches,
+        DeviceConfig,
+        device_memory,
+        open_device_batches,
+        open_shared,
+    )
+    from robostream.device.nvdec import DeviceRenderer, open_nvdec, open_on_gpu
     from robostream.device.upload import (
         COPIES_IN_FLIGHT,
         HostTransfer,
@@ -90,7 +90,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        for home in ("gpu", "upload"):
+        for home in ("gpu_memory", "nvdec", "gpu", "upload"):
             module = importlib.import_module(f"robostream.device.{home}")
             if hasattr(module, name):
                 return getattr(module, name)

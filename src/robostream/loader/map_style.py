@@ -29,7 +29,6 @@ from robostream.assemble import (
     compute_stats,
     decode_images,
     fill_row,
-    find_frames,
     find_video_shape,
     new_row_lru,
     read_texts,
@@ -58,7 +57,7 @@ class MapReader:
 
     _dataset: Final[OpenedDataset] = forward("_layout.dataset", "The dataset.")
     selection: Final[FrameSelection] = forward("_dataset.selection", "The frames behind the items.")
-    spec: Final[SampleSpec] = forward("_layout.spec", "The content of a sample.")
+    spec: Final[SampleSpec] = forward("_dataset.spec", "The content of a sample.")
     engine: Final[FrameEngine] = forward("_opened.engine", "The frame engine of this process.")
 
     def __init__(
@@ -177,7 +176,7 @@ class MapReader:
         clips, meta = self._opened.clips, self._dataset.meta
         clip = clips.get((episode, key))
         if clip is None:
-            file, numbers = find_frames(self._dataset, self.engine.files, episode, key)
+            file, numbers = self._dataset.find_frames(self.engine.files, episode, key)
             shape = None
             if key not in self.spec.resize:
                 shape = find_video_shape(file, int(numbers[0]), meta.features[key])

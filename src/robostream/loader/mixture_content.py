@@ -158,7 +158,7 @@ class MixtureContent:
 
     def _members(self) -> list[SourceStats]:
         pairs = zip(self.datasets, self.maps, strict=True)
-        return [SourceStats(d.meta.repo_id, m, d.meta.stats) for d, m in pairs]
+        return [(d.meta.repo_id, m, d.meta.stats) for d, m in pairs]
 
 
 def selected_frames(dataset: OpenedDataset, first_episode: int) -> SelectedFrames:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is there: info.json, the episode table, tasks and statistics of a dataset.
 
+Workers do not load v2.py: its name loads on first use.
+
 locate.py        where a dataset is: folder, URL or Hub commit; which versions can be read
 features.py      the feature entries of info.json; depth as 12-bit codes
 info.py          info.json
@@ -11,6 +13,12 @@ episodes.py      the episode table, in columns; contradictions between tables
 v2.py            the tables and statistics of v2.0 and v2.1, as lines of JSON
 metadata.py      LeRobotDatasetMetadata: all of the above under LeRobot's names
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robostream.lazy import load_on_first_use
 
 # The other stages import these names from here.
 from robostream.meta.episodes import EpisodeTable, noting_contradictions
@@ -49,4 +57,8 @@ from robostream.meta.stats import (
     combine_stats,
     sampled_frames,
 )
-from robostream.meta.v2 import read_episode_stats
+
+if TYPE_CHECKING:
+    from robostream.meta.v2 import read_episode_stats
+
+__getattr__ = load_on_first_use("robostream.meta", {"v2": "read_episode_stats"})

@@ -30,8 +30,6 @@ from robostream.storage import (
     CacheSettings,
     Location,
     as_location,
-    download,
-    list_refs,
     parse_repo_url,
 )
 
@@ -98,6 +96,8 @@ def pin_and_download(
     A version such as "v3.0" is first looked up among the repo's branches and tags. By default, the
     newest version that can be read is taken.
     """
+    from robostream.storage import download, list_refs  # not needed for local datasets
+
     wanted = revision or CODEBASE_VERSION
     fetch = functools.partial(download, patterns=patterns, token=token, force=force)
     with storage_errors_as_metadata_errors():

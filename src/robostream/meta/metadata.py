@@ -36,7 +36,6 @@ from robostream.meta.locate import (
 )
 from robostream.meta.parquet import OpenParquet, TaskTable, read_tasks
 from robostream.meta.stats import Stats, load_stats, rescale_depth
-from robostream.meta.v2 import load_v2_episodes, load_v2_stats, load_v2_tasks
 from robostream.storage import (
     CacheSettings,
     FileOpener,
@@ -156,6 +155,8 @@ class LeRobotDatasetMetadata:
 
         Those of v2.1 are read on first use: they are stored per episode, in a large file.
         """
+        from robostream.meta.v2 import load_v2_stats  # workers do not need it
+
         with storage_errors_as_metadata_errors():
             return load_v2_stats(FileOpener(self._meta_location), self.info)
 
@@ -286,6 +287,8 @@ class LeRobotDatasetMetadata:
 
     def _load_tasks(self, opener: FileOpener) -> TaskTable:
         if self.info.is_v2:
+            from robostream.meta.v2 import load_v2_tasks
+
             return load_v2_tasks(opener, self.episodes)
         if self.total_tasks == 0:
             return TaskTable()
@@ -305,6 +308,8 @@ class LeRobotDatasetMetadata:
         if self.total_episodes == 0:
             return empty_episodes()
         if self.info.is_v2:
+            from robostream.meta.v2 import load_v2_episodes
+
             table = load_v2_episodes(opener, self.info)
         else:
             table = load_episodes(opener, self.video_keys, self.total_episodes)

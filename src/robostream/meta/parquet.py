@@ -17,7 +17,6 @@ from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from robostream import config
@@ -224,6 +223,8 @@ class TaskTable:
 
 def read_tasks(file: OpenParquet, where: str) -> TaskTable:
     """Return the tasks of an opened tasks.parquet, without reading other columns."""
+    import pyarrow.compute as pc  # on demand: workers start a tenth faster without it
+
     text_column = _text_column(file.schema_arrow, where)
     budget = DecodeBudget()
     with readable_parquet(where):

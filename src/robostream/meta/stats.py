@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
 from robostream import config
 from robostream.errors import MetadataError, MissingFileError
@@ -208,6 +207,8 @@ def sampled_frames(num_frames: int) -> npt.NDArray[np.intp]:
 
 def summarise_colour(image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """Return the histograms of the channels of an HWC image."""
+    from PIL import Image  # on demand: workers do not need it
+
     counts = Image.fromarray(_downsample(image)).histogram()
     return np.array(counts, dtype=np.uint32).reshape(_COLOURS, _LEVELS)
 

@@ -7,41 +7,36 @@ lanes.py       the line cut into lanes: circular shuffles with hashed delays
 mixture.py     the segments of several datasets, and of trimmed, weighted or strided episodes
 epoch.py       EpochPlan: the order of an epoch, and its receipts
 sharding.py    the shares of ranks and workers, the tail, the order step by step
-schedule.py    which frame of which lane goes to which place of each batch
-lookahead.py   how far ahead frames are decoded, what memory that takes, and when bytes are used
+schedule.py    which frame of which lane goes to which place of each batch, and how far ahead frames
+               are decoded, what memory that takes, and when bytes are used
 state.py       the state of a run, as plain values
+
+Workers of plain streams load neither mixture.py nor state.py: their names load on first use.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from robostream.plan.epoch import EpochPlan, digest, format_receipt
 from robostream.plan.hashing import Ints, permute, stream
 from robostream.plan.lanes import default_lanes, head_of_lane, places_in_lane
 from robostream.plan.line import Line, Segments, WholeEpisodes
-from robostream.plan.lookahead import (
+from robostream.plan.schedule import (
     CHUNK_FRAMES,
     LONG_GOP_FRAMES,
     CameraFrames,
     DecodePacing,
     FrameMemory,
     NextUse,
+    Schedule,
+    ScheduledStep,
     UpcomingPart,
+    extra_frame,
+    first_place,
     frame_memory,
     is_chunk_due,
     margin_frames,
-)
-from robostream.plan.mixture import (
-    Mixture,
-    MixtureSource,
-    SelectedFrames,
-    label_dataset,
-    share_frames,
-)
-from robostream.plan.schedule import (
-    Schedule,
-    ScheduledStep,
-    extra_frame,
-    first_place,
     schedule_steps,
 )
 from robostream.plan.sharding import (
@@ -59,18 +54,27 @@ from robostream.plan.sharding import (
     steps_left,
     walk,
 )
-from robostream.plan.state import (
-    STATE_VERSION,
-    PlanState,
-    capture_state,
-    check_batches,
-    check_state,
-    counts_batches,
-    cursor_from_batches,
-    parse_state,
-    quarantined_episodes,
-    resume_content,
-)
+
+if TYPE_CHECKING:
+    from robostream.plan.mixture import (
+        Mixture,
+        MixtureSource,
+        SelectedFrames,
+        label_dataset,
+        share_frames,
+    )
+    from robostream.plan.state import (
+        STATE_VERSION,
+        PlanState,
+        capture_state,
+        check_batches,
+        check_state,
+        counts_batches,
+        cursor_from_batches,
+        parse_state,
+        quarantined_episodes,
+        resume_content,
+    )
 
 # The public names, which docs/order.md teaches. The others are for the later stages of the package.
 __all__ = [
@@ -94,3 +98,18 @@ __all__ = [
     "steps_left",
     "walk",
 ]
+
+_ON_FIRST_USE = (
+    "Mixture MixtureSource PlanState SelectedFrames STATE_VERSION capture_state check_batches "
+    "check_state counts_batches cursor_from_batches label_dataset parse_state "
+    "quarantined_episodes resume_content share_frames"
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_FIRST_USE.split():
+        raise AttributeError(f"module 'robostream.plan' has no attribute {name!r}")
+    import robostream.plan.mixture as mixture
+    import robostream.plan.state as state
+
+    return getattr(state, name) if hasattr(state, name) else getattr(mixture, name)

@@ -15,11 +15,10 @@ forgery.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cached_property
 from math import gcd
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +28,15 @@ from robostream.plan.hashing import Ints, Words, stream, words
 from robostream.plan.lanes import (
     MAX_WINDOW,
     Lane,
-    cut_lanes,
+    Lanes,
     exchanged_at,
     places_in_lane,
     slice_lane,
 )
-from robostream.plan.line import Line, Quarantine, WholeEpisodes, lay_quarantine
-from robostream.plan.mixture import Mixture
+from robostream.plan.line import Line, Quarantine, WholeEpisodes
+
+if TYPE_CHECKING:
+    from robostream.plan.mixture import Mixture
 
 _QUARANTINE_STREAM: Final = 4  # 1 is that of the line, 2 and 3 those of the lanes
 _EPISODE_WORDS: Final = stream(0x45504953)
@@ -59,48 +60,55 @@ def format_receipt(value: int) -> str:
     return f"{value % (1 << 64):016x}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class LineDigests:
     """Prefix sums that give the digest of any run of places on a line.
 
-    Attributes:
-        line: The line.
-        segments: The digest of the first n segments of the line, for each n.
-        frames: By stride: the sum of the words of frames n - stride, n - 2 * stride ..., by n.
+    Making them takes O(segments + longest episode).
     """
 
-    line: Line
-    segments: Words
-    frames: Mapping[int, Words]
+    def __init__(self, line: Line) -> None:
+        runs = line.segments
+        stops = runs.firsts + runs.counts * runs.strides
+        own = np.empty(stops.size, dtype=np.uint64)
+        # By stride: the sum of the words of frames n - stride, n - 2 * stride ..., by n.
+        self._frames: dict[int, Words] = {}
+        for stride in np.unique(runs.strides).tolist():
+            here = runs.strides == stride
+            sums = self._frames[stride] = _frame_sums(int(stops[here].max()) + 1, stride)
+            own[here] = sums[stops[here]] - sums[runs.firsts[here]]
+        self._line = line
+        # The digest of the first n segments of the line, by n.
+        self._segments = np.zeros(stops.size + 1, dtype=np.uint64)
+        np.cumsum(words(_EPISODE_WORDS, runs.episodes) * own, out=self._segments[1:])
 
     def between(self, start: int, stop: int) -> int:
         """Return the digest of the frames at the places [start, stop), modulo 2^64. Pure."""
         return self._before(stop) - self._before(start)
 
     def _before(self, place: int) -> int:
-        line, runs = self.line, self.line.segments
+        line, runs = self._line, self._line.segments
         segment = int(np.searchsorted(line.starts, place, side="right")) - 1
-        before = int(self.segments[segment])
+        before = int(self._segments[segment])
         if place == line.num_frames:
             return before
         first, stride = int(runs.firsts[segment]), int(runs.strides[segment])
         stop = first + (place - int(line.starts[segment])) * stride
-        frames = int(self.frames[stride][stop]) - int(self.frames[stride][first])
+        frames = int(self._frames[stride][stop]) - int(self._frames[stride][first])
         return before + int(words(_EPISODE_WORDS, runs.episodes[segment : segment + 1])[0]) * frames
 
 
-def digest_line(line: Line) -> LineDigests:
-    """Return the digests of a line, in O(segments + longest episode). Pure."""
-    runs = line.segments
-    stops = runs.firsts + runs.counts * runs.strides
-    own, frames = np.empty(stops.size, dtype=np.uint64), {}
-    for stride in np.unique(runs.strides).tolist():
-        here = runs.strides == stride
-        frames[stride] = _frame_sums(int(stops[here].max()) + 1, stride)
-        own[here] = frames[stride][stops[here]] - frames[stride][runs.firsts[here]]
-    segments = np.zeros(stops.size + 1, dtype=np.uint64)
-    np.cumsum(words(_EPISODE_WORDS, runs.episodes) * own, out=segments[1:])
-    return LineDigests(line=line, segments=segments, frames=frames)
+def _content(
+    lengths: npt.ArrayLike | WholeEpisodes | Mixture, episodes: npt.ArrayLike | None
+) -> WholeEpisodes | Mixture:
+    if isinstance(lengths, WholeEpisodes):
+        return lengths
+    from robostream.plan.mixture import Mixture  # workers of plain streams do not need it
+
+    if isinstance(lengths, Mixture):
+        return lengths
+    counts = np.array(lengths, dtype=np.int64)
+    ids = np.arange(counts.size) if episodes is None else np.array(episodes, np.int64)
+    return WholeEpisodes(counts, ids)
 
 
 def _frame_sums(size: int, stride: int) -> Words:
@@ -154,12 +162,7 @@ class EpochPlan:
                 "want epoch >= 0, lanes >= 1 and pool_size >= 1, "
                 f"got epoch={epoch}, lanes={lanes}, pool_size={pool_size}"
             )
-        if not isinstance(lengths, WholeEpisodes | Mixture):
-            counts = np.array(lengths, dtype=np.int64)
-            ids = np.arange(counts.size) if episodes is None else np.array(episodes, np.int64)
-            lengths = WholeEpisodes(counts, ids)
-        content = lengths
-        self.content: WholeEpisodes | Mixture = content
+        content = self.content = _content(lengths, episodes)
         self.seed: int = int(seed)
         self.epoch: int = int(epoch)
         self.lanes: int = int(lanes)
@@ -174,12 +177,11 @@ class EpochPlan:
                 f"all {self.line.ids.size} episodes of this selection are quarantined, so no frame "
                 "is left to replace theirs. The log gives the reason for each."
             )
-        self._lanes = cut_lanes(
+        self._lanes = Lanes(
             self.num_frames,
             lanes,
             window=self.window,
-            seed=seed,
-            epoch=epoch,
+            key=(seed, epoch),
             shuffle=shuffle,
             has_common_entry=content.has_common_entry,
         )
@@ -239,13 +241,11 @@ class EpochPlan:
 
     def lane_spans(self) -> tuple[Ints, Ints, Ints]:
         """Return the numbers, starts and stops of all lanes with frames, in line order. Pure."""
-        numbers = self._lanes.by_place[self._lanes.lengths[self._lanes.by_place] > 0]
-        starts = self._lanes.starts[numbers]
-        return numbers, starts, starts + self._lanes.lengths[numbers]
+        return self._lanes.spans()
 
     def lane(self, number: int) -> tuple[Lane, int]:
         """Return a lane that has frames, and the place on the line where it starts. Pure."""
-        return self._lanes.lane(number), int(self._lanes.starts[number])
+        return self._lanes.lane(number)
 
     @property
     def selection(self) -> str:
@@ -299,8 +299,8 @@ class EpochPlan:
         """Return the positions of the line's places [first, stop)."""
         parts = []
         while first < stop:
-            number = int(self._lanes.numbers_at(np.array([first]))[0])
-            lane, begin = self._lanes.lane(number), int(self._lanes.starts[number])
+            number = self._lanes.number_at(first)
+            lane, begin = self._lanes.lane(number)
             last = min(stop, begin + lane.length)
             places = places_in_lane(lane, first - begin, last - begin)
             parts.append(places * self.lanes + number)
@@ -328,7 +328,7 @@ class EpochPlan:
 
     @cached_property
     def _digests(self) -> LineDigests:
-        return digest_line(self.line)
+        return LineDigests(self.line)
 
     @cached_property
     def _quarantine(self) -> Quarantine | None:
@@ -345,7 +345,7 @@ class EpochPlan:
         # Frames this close on the line leave at about the same time, so the episodes of the
         # replacements are being read anyway.
         mean_length = -(-self.num_frames // self.content.num_segments)
-        return lay_quarantine(
+        return Quarantine(
             self.line,
             self.quarantined,
             self.content.datasets_of(self.line.segments.episodes),
@@ -361,15 +361,15 @@ class EpochPlan:
         for offset, first in enumerate(positions[:period]):
             start, number = divmod(first, self.lanes)
             own = places[offset::period]
-            stop = start + (own.size - 1) * stride + 1
-            frames = slice_lane(self._lanes.lane(number), start, stop)
-            own[:] = self._lanes.starts[number] + frames[::stride]
+            lane, begin = self._lanes.lane(number)
+            frames = slice_lane(lane, start, start + (own.size - 1) * stride + 1)
+            own[:] = begin + frames[::stride]
         return places
 
     def _lane_digest(self, number: int, stop: int) -> int:
         # The frames at the lane's places [0, stop) are those between the turns `entry` and
         # `entry + stop`, corrected at both ends for frames that left early or are still missing.
-        lane, start = self._lanes.lane(number), int(self._lanes.starts[number])
+        lane, start = self._lanes.lane(number)
         total = 0
         for sign, turn in ((1, lane.entry + stop), (-1, lane.entry)):
             early, missing = exchanged_at(lane, turn)

@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from robostream.plan.hashing import Ints, Words, below, stream, words
+from robostream.plan.hashing import Ints, below, stream, words
 
 # A ticket is one uint64, [key: 23 bits | hash: 19 bits | delay: 22 bits]. Sorting tickets sorts
 # frames by key, hash and delay; no two tickets are equal; and a frame is its ticket's key minus its
@@ -146,39 +146,51 @@ def _leaving(lane: Lane, first_key: int, last_key: int) -> Ints:
     return leaving - (tickets & _DELAY_MASK).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """A line cut into lanes; arrays have one entry per lane.
+    """The lanes of a line of `num_frames` places.
 
-    Attributes:
-        window: The number of frames a lane is mixed over, at most its length.
-        lengths: The number of frames of each lane.
-        starts: The place of its first frame on the line.
-        keys: Its hash stream.
-        entries: The turn at which it is entered.
-        by_place: The numbers of the lanes in the order they lie on the line.
+    With a shuffle each lane is entered at a random frame, or all at the same share of their length
+    (`has_common_entry`), without one at its first frame. `key` has the seed and the epoch.
     """
 
-    window: int
-    lengths: Ints
-    starts: Ints
-    keys: Words
-    entries: Ints
-    by_place: Ints
+    def __init__(
+        self,
+        num_frames: int,
+        lanes: int,
+        *,
+        window: int,
+        key: tuple[int, int],
+        shuffle: bool,
+        has_common_entry: bool,
+    ) -> None:
+        numbers, lengths = np.arange(lanes), lane_lengths(num_frames, lanes)
+        order = lanes_by_place(lanes, shuffle=shuffle)
+        starts = np.empty_like(lengths)
+        starts[order] = np.cumsum(lengths[order]) - lengths[order]
+        draws = words(stream(*key, _ENTRY_STREAM), numbers * (not has_common_entry))
+        self._window = window
+        # By number: the frames of each lane, where it starts, its hash stream, where it is entered.
+        self._lengths, self._starts = lengths, starts
+        self._keys = words(stream(*key, _KEY_STREAM), numbers)
+        self._entries = below(lengths if shuffle else 1, draws)
+        self._by_place = order
 
-    def lane(self, number: int) -> Lane:
-        """Return one lane that has frames. Pure."""
-        length = int(self.lengths[number])
-        return Lane(
-            key=int(self.keys[number]),
-            length=length,
-            window=min(self.window, length),
-            entry=int(self.entries[number]),
-        )
+    def lane(self, number: int) -> tuple[Lane, int]:
+        """Return a lane that has frames, and the place on the line where it starts. Pure."""
+        length, entry = int(self._lengths[number]), int(self._entries[number])
+        lane = Lane(int(self._keys[number]), length, min(self._window, length), entry)
+        return lane, int(self._starts[number])
 
-    def numbers_at(self, places: Ints) -> Ints:
-        """Return the number of the lane that holds each place of the line. Pure."""
-        return self.by_place[np.searchsorted(self.starts[self.by_place], places, "right") - 1]
+    def number_at(self, place: int) -> int:
+        """Return the number of the lane that holds a place of the line. Pure."""
+        starts = self._starts[self._by_place]
+        return int(self._by_place[np.searchsorted(starts, place, "right") - 1])
+
+    def spans(self) -> tuple[Ints, Ints, Ints]:
+        """Return the numbers, starts and stops of all lanes with frames, in line order. Pure."""
+        numbers = self._by_place[self._lengths[self._by_place] > 0]
+        starts = self._starts[numbers]
+        return numbers, starts, starts + self._lengths[numbers]
 
 
 def lane_lengths(num_frames: int, lanes: int) -> Ints:
@@ -194,37 +206,6 @@ def lanes_by_place(lanes: int, *, shuffle: bool) -> Ints:
     """
     numbers = np.arange(lanes)
     return np.argsort(numbers * lane_stride(lanes) % lanes) if shuffle else numbers
-
-
-def cut_lanes(
-    num_frames: int,
-    lanes: int,
-    *,
-    window: int,
-    seed: int,
-    epoch: int,
-    shuffle: bool,
-    has_common_entry: bool,
-) -> Lanes:
-    """Return the lanes of a line of `num_frames` places. Pure.
-
-    With a shuffle each lane is entered at a random frame, or all at the same share of their length
-    (`has_common_entry`), without one at its first frame.
-    """
-    numbers, lengths = np.arange(lanes), lane_lengths(num_frames, lanes)
-    by_place = lanes_by_place(lanes, shuffle=shuffle)
-    starts = np.empty_like(lengths)
-    starts[by_place] = np.cumsum(lengths[by_place]) - lengths[by_place]
-    drawn = np.zeros_like(numbers) if has_common_entry else numbers
-    draws = words(stream(seed, epoch, _ENTRY_STREAM), drawn)
-    return Lanes(
-        window=window,
-        lengths=lengths,
-        starts=starts,
-        keys=words(stream(seed, epoch, _KEY_STREAM), numbers),
-        entries=below(lengths if shuffle else 1, draws),
-        by_place=by_place,
-    )
 
 
 def lane_stride(lanes: int) -> int:

@@ -24,19 +24,12 @@ _EPISODE_STREAM: Final = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments:
-    """Runs of frames of episodes; arrays have one entry for each.
-
-    Attributes:
-        episodes: The episode.
-        firsts: Its first frame in the episode.
-        counts: The number of frames.
-        strides: The distance from one frame to the next.
-    """
+    """Runs of frames of episodes; arrays have one entry for each."""
 
     episodes: Ints
-    firsts: Ints
+    firsts: Ints  # its first frame in the episode
     counts: Ints
-    strides: Ints
+    strides: Ints  # the distance from one frame to the next
 
     @staticmethod
     def join(parts: Sequence[Segments]) -> Segments:
@@ -81,19 +74,12 @@ class Segments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """A line of `num_frames` places, each one frame of one segment; the frames are not stored.
+    """A line of `num_frames` places, each one frame of one segment; the frames are not stored."""
 
-    Attributes:
-        segments: The segments, in line order.
-        starts: The first place of each segment, then the number of places.
-        by_episode: The segment numbers in the order of their episodes.
-        ids: The episodes of the line, ascending, each once.
-    """
-
-    segments: Segments
-    starts: Ints
-    by_episode: Ints
-    ids: Ints
+    segments: Segments  # the segments, in line order
+    starts: Ints  # the first place of each segment, then the number of places
+    by_episode: Ints  # the segment numbers in the order of their episodes
+    ids: Ints  # the episodes of the line, ascending, each once
 
     @property
     def num_frames(self) -> int:
@@ -121,15 +107,10 @@ class Line:
 
 @dataclass(frozen=True, eq=False)  # without slots, which cached properties do not work with
 class WholeEpisodes:
-    """The content of plain epochs: every selected episode, whole, once.
+    """The content of plain epochs: every selected episode, whole, once."""
 
-    Attributes:
-        lengths: The number of frames of each episode.
-        ids: The episodes, strictly ascending.
-    """
-
-    lengths: Ints
-    ids: Ints
+    lengths: Ints  # the number of frames of each episode
+    ids: Ints  # the episodes, strictly ascending
 
     has_common_entry = False
     # Its state names no datasets.
@@ -152,10 +133,7 @@ class WholeEpisodes:
         """The number of episodes that have frames."""
         return int(np.count_nonzero(self.lengths))
 
-    @property
-    def num_segments(self) -> int:
-        """The number of segments of an epoch."""
-        return self.num_episodes
+    num_segments = num_episodes  # each segment is one whole episode
 
     @cached_property
     def selection(self) -> str:
@@ -192,86 +170,60 @@ def lay_segments(segments: Segments) -> Line:
     return Line(segments, starts, by_episode, ids[np.r_[True, ids[1:] != ids[:-1]]])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Quarantine:
-    """The places of quarantined episodes on a line, and the rule that fills them.
+    """The rule that fills the places of quarantined episodes on a line.
 
     Healthy frames of the same dataset, from nearby on the line, replace those of quarantined
     episodes. The line keeps its length and every healthy frame keeps its position, so ranks stay in
     step. The replacement at a position is a function of the plan, the quarantined episodes and the
     position.
 
-    Attributes:
-        starts: The first place of each quarantined segment, ascending.
-        stops: The place after its last frame.
-        firsts: The number of its dataset's first healthy place, in the order of `healthy_ends`.
-        before: How many healthy places of its dataset lie before it on the line.
-        healthy: How many healthy places its dataset has.
-        healthy_starts: The first place of each healthy segment, dataset by dataset.
-        healthy_ends: The number of healthy places up to the end of each.
+    Args:
+        line: The line.
+        episodes: The quarantined episodes: some of the line's, but not all.
+        datasets: The dataset of each segment. If all segments of one are quarantined, those of the
+            first other dataset replace them.
         reach: The replacements of a segment come from this many healthy places around it.
         key: The stream that draws the replacements, by position.
     """
 
-    starts: Ints
-    stops: Ints
-    firsts: Ints
-    before: Ints
-    healthy: Ints
-    healthy_starts: Ints
-    healthy_ends: Ints
-    reach: int
-    key: int
+    def __init__(
+        self, line: Line, episodes: Sequence[int], datasets: Ints, *, reach: int, key: int
+    ) -> None:
+        is_bad = np.isin(line.segments.episodes, episodes)
+        counts, starts = line.segments.counts, line.starts[:-1]
+        by_dataset = np.argsort(datasets[~is_bad], kind="stable")
+        totals = np.bincount(datasets[~is_bad], counts[~is_bad], datasets.max() + 1)
+        healthy = totals.astype(np.int64)
+        owners = np.where(healthy > 0, np.arange(healthy.size), np.flatnonzero(healthy)[0])
+        before = np.zeros_like(counts)
+        for dataset in np.unique(datasets[is_bad]):
+            of_pool = np.where((datasets == owners[dataset]) & ~is_bad, counts, 0)
+            here = datasets == dataset
+            before[here] = (np.cumsum(of_pool) - of_pool)[here]
+        pools = owners[datasets[is_bad]]
+        self._reach, self._key = reach, key
+        # Of each quarantined segment, in line order: its places; the number of its dataset's first
+        # healthy place; how many healthy places its dataset has before it, and in all.
+        self._starts, self._stops = starts[is_bad], line.starts[1:][is_bad]
+        self._firsts = (np.cumsum(healthy) - healthy)[pools]
+        self._before, self._healthy = before[is_bad], healthy[pools]
+        # Of each healthy segment, dataset by dataset: its first place, and the number of healthy
+        # places up to its end.
+        self._healthy_starts = starts[~is_bad][by_dataset]
+        self._healthy_ends = np.cumsum(counts[~is_bad][by_dataset])
 
     def fill(self, positions: Ints, places: Ints) -> Ints:
         """Return `places` with the quarantined ones replaced. Pure."""
-        segments = np.searchsorted(self.starts, places, side="right") - 1
-        bad = (segments >= 0) & (places < self.stops[segments])
+        segments = np.searchsorted(self._starts, places, side="right") - 1
+        bad = (segments >= 0) & (places < self._stops[segments])
         segments = segments[bad]
-        healthy = self.healthy[segments]
-        reach = np.minimum(self.reach, healthy)
-        chosen = self.before[segments] - reach // 2
-        chosen += below(reach, words(self.key, positions[bad]))
-        chosen = self.firsts[segments] + chosen % healthy
-        at = np.searchsorted(self.healthy_ends, chosen, side="right")
+        healthy = self._healthy[segments]
+        reach = np.minimum(self._reach, healthy)
+        chosen = self._before[segments] - reach // 2
+        chosen += below(reach, words(self._key, positions[bad]))
+        chosen = self._firsts[segments] + chosen % healthy
+        at = np.searchsorted(self._healthy_ends, chosen, side="right")
         filled = places.copy()
-        filled[bad] = self.healthy_starts[at] + chosen - np.r_[0, self.healthy_ends][at]
+        filled[bad] = self._healthy_starts[at] + chosen - np.r_[0, self._healthy_ends][at]
         return filled
-
-
-def lay_quarantine(
-    line: Line, episodes: Sequence[int], datasets: Ints, *, reach: int, key: int
-) -> Quarantine:
-    """Return the rule that fills the places of some, but not all, episodes of a line. Pure.
-
-    Args:
-        line: The line.
-        episodes: The quarantined episodes.
-        datasets: The dataset of each segment. If all segments of one are quarantined, those of the
-            first other dataset replace them.
-        reach: See `Quarantine`.
-        key: See `Quarantine`.
-    """
-    is_bad = np.isin(line.segments.episodes, episodes)
-    counts = line.segments.counts
-    by_dataset = np.argsort(datasets[~is_bad], kind="stable")
-    healthy_counts = counts[~is_bad][by_dataset]
-    healthy = np.bincount(datasets[~is_bad], counts[~is_bad], datasets.max() + 1).astype(np.int64)
-    owners = np.where(healthy > 0, np.arange(healthy.size), np.flatnonzero(healthy)[0])
-    before = np.zeros_like(counts)
-    for dataset in np.unique(datasets[is_bad]):
-        of_pool = np.where((datasets == owners[dataset]) & ~is_bad, counts, 0)
-        here = datasets == dataset
-        before[here] = (np.cumsum(of_pool) - of_pool)[here]
-    pools = owners[datasets[is_bad]]
-    return Quarantine(
-        starts=line.starts[:-1][is_bad],
-        stops=line.starts[1:][is_bad],
-        firsts=(np.cumsum(healthy) - healthy)[pools],
-        before=before[is_bad],
-        healthy=healthy[pools],
-        healthy_starts=line.starts[:-1][~is_bad][by_dataset],
-        healthy_ends=np.cumsum(healthy_counts),
-        reach=reach,
-        key=key,
-    )

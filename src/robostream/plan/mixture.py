@@ -41,14 +41,10 @@ _MOST_WEIGHT: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SelectedFrames:
-    """The selected frames of a dataset: ranges of its episodes.
+    """The selected frames of a dataset: ranges of its episodes."""
 
-    Attributes:
-        segments: The ranges, ascending by episode and frame.
-        weights: How often each is delivered, relative to the others; None for equally often.
-    """
-
-    segments: Segments
+    segments: Segments  # the ranges, ascending by episode and frame
+    # How often each is delivered, relative to the others; None for equally often.
     weights: npt.NDArray[np.float64] | None = None
 
     @property
@@ -79,35 +75,24 @@ class SelectedFrames:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureSource:
-    """One dataset's part in every epoch of a mixture.
+    """One dataset's part in every epoch of a mixture."""
 
-    Attributes:
-        frames: Its selected frames. Episode numbers are those of the mixture.
-        count: The frames that an epoch takes of it.
-        label: Names its shuffle; stays with the dataset when others are added. 0 in a stream of one
-            dataset, whose state has its fingerprint.
-        origin: The place of its endless line at which the mixture's first epoch begins.
-    """
-
+    # Its selected frames. Episode numbers are those of the mixture.
     frames: SelectedFrames
-    count: int
+    count: int  # the frames that an epoch takes of it
+    # Names its shuffle; stays with the dataset when others are added. 0 in a stream of one dataset,
+    # whose state has its fingerprint.
     label: int = 0
-    origin: int = 0
+    origin: int = 0  # the place of its endless line at which the mixture's first epoch begins
 
 
 @dataclass(frozen=True, eq=False)  # without slots, which cached properties do not work with
 class Mixture:
-    """The content of epochs: each dataset's frames, and how many of them an epoch takes.
-
-    Attributes:
-        sources: The datasets.
-        first_episodes: The number of each dataset's first episode in the mixture, ascending.
-        since: The epoch at which these counts begin.
-    """
+    """The content of epochs: each dataset's frames, and how many of them an epoch takes."""
 
     sources: tuple[MixtureSource, ...]
-    first_episodes: Ints
-    since: int = 0
+    first_episodes: Ints  # the number of each dataset's first episode in the mixture, ascending
+    since: int = 0  # the epoch at which these counts begin
 
     has_common_entry = True
 
@@ -276,13 +261,10 @@ def label_dataset(fingerprint: str, number: int = 0) -> int:
 def share_frames(
     frames: Sequence[int], weights: Sequence[float | int], *, total: int | None = None
 ) -> list[int]:
-    """Return how many frames an epoch takes of each dataset. Pure.
+    """Return how many frames an epoch takes of each dataset, by relative weights. Pure.
 
-    Args:
-        frames: The selected frames of each dataset.
-        weights: The share of each, relative to the others.
-        total: The frames of an epoch; None for as many as deliver every frame of every dataset at
-            least once.
+    `frames` are the selected frames of each. A `total` of None has an epoch deliver every frame of
+    every dataset at least once.
     """
     exact = [Fraction(weight) for weight in weights]
     whole = sum(exact)

@@ -230,9 +230,12 @@ class WorkerShard:
                 f"num_cameras={self.num_cameras}"
             )
 
-    def owns_rows(self, lane: int) -> bool:
-        """Return whether this worker writes the rows of the rank's lane number `lane`."""
-        return lane % self.num_workers == self.worker
+    def owns_rows(self, number: int) -> bool:
+        """Return whether this worker writes the rows of a lane of the rank, or of an extra sample.
+
+        The number is that of the lane among the rank's, or the sample's place in the batch.
+        """
+        return number % self.num_workers == self.worker
 
     def owns_part(self, lane: int) -> bool:
         """Return whether this worker writes any part of the rank's lane number `lane`."""
@@ -246,23 +249,14 @@ class WorkerShard:
         differ in cost. So the cameras shift by one whenever the first worker would get the first
         camera again.
         """
-        if not self.num_cameras:
-            return []
         lanes_per_turn = self.num_workers // gcd(self.num_cameras, self.num_workers)
-        shift = lane // lanes_per_turn
-        first = lane * self.num_cameras
-        return [
-            camera
-            for camera in range(self.num_cameras)
-            if (first + (camera + shift) % self.num_cameras) % self.num_workers == self.worker
-        ]
-
-    def owns_extra_rows(self, place: int) -> bool:
-        """Return whether this worker writes the rows of an extra sample at a place of the batch."""
-        return place % self.num_workers == self.worker
+        return self._own_cameras(lane, shift=lane // lanes_per_turn)
 
     def extra_cameras(self, place: int) -> list[int]:
         """Return the cameras this worker decodes for an extra sample at a place of the batch."""
-        first = place * self.num_cameras
-        cameras = range(self.num_cameras)
-        return [c for c in cameras if (first + c) % self.num_workers == self.worker]
+        return self._own_cameras(place, shift=0)
+
+    def _own_cameras(self, number: int, shift: int) -> list[int]:
+        count, first = self.num_cameras, number * self.num_cameras
+        pairs = ((camera, first + (camera + shift) % count) for camera in range(count))
+        return [camera for camera, pair in pairs if pair % self.num_workers == self.worker]

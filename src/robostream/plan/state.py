@@ -159,13 +159,8 @@ def resume_content(
 
     If weights, datasets or selections have changed since, the new ones begin with the state's epoch
     if it stands at the start of one, else with the next epoch, and the rest of this one is dropped.
-    Without a change, the cursor is None: the run continues at the state's own.
-
-    Args:
-        state: The state.
-        plan: The order here.
-        fingerprint: The digest of the datasets here.
-        may_skip: Whether the rest of an epoch may be dropped.
+    Without a change, the cursor is None: the run continues at the state's own. Raises StateError
+    where the rest of an epoch would be dropped, unless it may be skipped.
     """
     content = plan.content
     if state.datasets is None and not isinstance(content, Mixture):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Byte-range access to dataset files, local and remote, with a disk cache for remote bytes.
 
+Processes that read local files load no module of remote ones: their names load on first use.
+
 location.py       dataset roots, relative paths, and URLs without secrets
 byte_source.py    the protocol of a file; merged reads; a seekable file object; local files
 cache_folder.py   private files, atomic writes, locks; the cache folder and its live processes
@@ -17,6 +19,11 @@ cloud_stores.py   S3 buckets, and any other fsspec filesystem
 opener.py         from a location to its store and open files; filling the cache ahead of a run
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from robostream.lazy import load_on_first_use
 from robostream.storage.byte_source import (
     ByteRange,
     ByteSource,
@@ -40,8 +47,6 @@ from robostream.storage.cache_folder import (
     sync_to_disk,
     write_bytes_atomic,
 )
-from robostream.storage.cached_file import CachedFile, open_cached_file
-from robostream.storage.hub import download, list_refs, upload
 from robostream.storage.location import (
     CacheSettings,
     Location,
@@ -59,3 +64,12 @@ from robostream.storage.opener import (
     open_cache,
 )
 from robostream.storage.retry import TRAFFIC, Traffic
+
+if TYPE_CHECKING:
+    from robostream.storage.cached_file import CachedFile, open_cached_file
+    from robostream.storage.hub import download, list_refs, upload
+
+__getattr__ = load_on_first_use(
+    "robostream.storage",
+    {"cached_file": "CachedFile open_cached_file", "hub": "download list_refs upload"},
+)

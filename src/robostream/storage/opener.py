@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from robostream import config
 from robostream.byte_sizes import format_bytes
@@ -18,11 +18,11 @@ from robostream.errors import CacheError, StorageError
 from robostream.storage.block_file import BlockLayout
 from robostream.storage.byte_source import ByteSource, LocalSource, LocalStore
 from robostream.storage.cache import Cache, cache_limit
-from robostream.storage.http_store import WebStore
-from robostream.storage.hub import HubStore
 from robostream.storage.location import CacheSettings, Location, check_relative_path
-from robostream.storage.remote_source import RemoteFile, RemoteSource
 from robostream.storage.retry import Traffic
+
+if TYPE_CHECKING:
+    from robostream.storage.remote_source import RemoteFile, RemoteSource
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class FileOpener:
         self._opened: LruCache[str, RemoteSource] = LruCache(_MAX_OPENED)
         self._lock = threading.Lock()
 
-    def open(self, file: str) -> ByteSource:
+    def open(self, file: str) -> LocalSource | RemoteSource:
         """Return a file by its path relative to the location. Reads nothing yet."""
         with self._lock:
             source = self._opened.get(file)
@@ -83,13 +83,15 @@ class FileOpener:
             opened = self._store.open(check_relative_path(file))
             if isinstance(opened, LocalSource):
                 return opened
+            from robostream.storage.remote_source import RemoteSource  # as in `open_store`
+
             source = RemoteSource(opened, self.traffic, self.cache, self._whole_bytes)
             return self._opened.put(file, source)
 
     def open_remote(self, file: str) -> ByteSource:
         """Return a file that is read without the cache."""
         source = self.open(file)
-        return source.without_cache() if isinstance(source, RemoteSource) else source
+        return source if isinstance(source, LocalSource) else source.without_cache()
 
     def read_json(self, file: str) -> bytes:
         """Return the bytes of a JSON file, within the limit; raise MissingFileError without it."""
@@ -121,12 +123,16 @@ def open_store(location: Location, traffic: Traffic) -> Store:
     """Return the store of a location; `traffic` counts its requests."""
     if location.local_root is not None:
         return LocalStore(location.local_root)
+    # Imported on demand, so that workers start faster.
     scheme = location.url.split("://")[0]
     if scheme in ("http", "https"):
+        from robostream.storage.http_store import WebStore
+
         return WebStore(location, traffic)
     if scheme == "hf":
+        from robostream.storage.hub import HubStore
+
         return HubStore(location, traffic)
-    # Imported on demand, so that workers start faster.
     from robostream.storage.cloud_stores import FsspecStore, S3Store
 
     is_s3 = scheme in ("s3", "s3a")
@@ -177,7 +183,7 @@ class CacheWarmer:
     def kept_bytes(self) -> int:
         """Return how many bytes of the files the cache has now."""
         sources = (self._opener.open(file) for file in self.sizes)
-        return sum(source.kept_bytes() for source in sources if isinstance(source, RemoteSource))
+        return sum(source.kept_bytes() for source in sources if not isinstance(source, LocalSource))
 
 
 class CancellingPool(ThreadPoolExecutor):

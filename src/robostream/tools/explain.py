@@ -19,7 +19,7 @@ from typing import Any
 from PIL import Image
 
 from robostream import config
-from robostream.assemble import CameraReader, OpenedDataset, RowReader, find_frames
+from robostream.assemble import CameraReader, OpenedDataset, RowReader
 from robostream.decode import VideoFiles, packet_span
 from robostream.errors import SelectionError, StateError
 from robostream.plan import (
@@ -185,7 +185,7 @@ def _trace(
         index_folder=dataset.index_folder,
         looked_since_s=dataset.opened_at_s,
     )
-    find_clip = cache(partial(find_frames, dataset, videos))
+    find_clip = cache(partial(dataset.find_frames, videos))
     places = (numbers.tolist() for numbers in frames_at(plan, positions))
     with closing(RowReader(dataset, opener, [])) as rows:
         for position, episode, frame in zip(positions, *places, strict=True):

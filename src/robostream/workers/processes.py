@@ -26,7 +26,7 @@ _BOOT = (
 )
 # One thread per numeric library: with more, workers would compete for the cores.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-# Decoders and Python go through much memory that malloc gives. In large pages, the processor looks up
+# Decoders and Python go through much memory from malloc. In large pages, the processor looks up
 # fewer addresses, which takes long in virtual machines.
 _LARGE_PAGES = "glibc.malloc.hugetlb"
 # SLURM and people send these to all processes of a job. The consumer decides what ends, and may

@@ -16,13 +16,16 @@ import socket
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from robostream.assemble import BatchLayout
 from robostream.batches import BadSampleError, Texts, WorkerBudgets
-from robostream.device import BatchFormat, DeviceConfig, create_memory, map_memory
+from robostream.device import BatchFormat, create_memory, map_memory
+
+if TYPE_CHECKING:
+    from robostream.device import DeviceConfig
 
 # Larger messages are sent as shared memory. A socket accepts much more than this at once.
 _INLINE_BYTES = 16 * 1024

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker, which builds its parts of batches for all live iterators.
 
-It runs in the consumer's own process (`InProcessPool`), or in a process of its own (`main`).
+It runs in the consumer's own process (for `InProcessPool`), or in a process of its own (`main`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import sys
 import time
 import traceback
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,9 @@ from robostream.batches import (
     preserve_generators,
 )
 from robostream.decode import COUNTERS
-from robostream.device import LESS_MEMORY, ByteArray, DeviceBatches, map_memory, open_shared, unpack
+from robostream.device import LESS_MEMORY, ByteArray, map_memory, unpack
 from robostream.errors import WorkerError
 from robostream.plan import Schedule, ScheduledStep, WorkerShard, rank_lanes
-from robostream.workers.pool import BatchPool
 from robostream.workers.protocol import (
     Assign,
     Begin,
@@ -47,6 +46,9 @@ from robostream.workers.protocol import (
     WorkerConfig,
     encode,
 )
+
+if TYPE_CHECKING:
+    from robostream.device import DeviceBatches
 
 # A worker reports the batches that it builds at once together, unless that takes longer than this.
 _REPORT_S = 0.05
@@ -238,67 +240,6 @@ def _explain_memory(bad: BadSampleError) -> BadSampleError:
     return BadSampleError(bad.episode, bad.frame, bad.position, error)
 
 
-class InProcessPool(BatchPool):
-    """Builds batches in the consumer's own process when it asks for them, like a `WorkerPool`."""
-
-    builds_ahead = False
-    is_open = True
-
-    def __init__(self, worker: Worker) -> None:
-        super().__init__()
-        self._worker = worker
-
-    @property
-    def pids(self) -> list[int]:
-        """The process ids of the workers: none."""
-        return []
-
-    def begin(self, schedule: Schedule, timeout_s: float, after: int | None = None) -> int:
-        """Begin a new iterator; return its number."""
-        with self._locked():
-            number = next(self._numbers)
-            self._worker.begin(number, schedule, after)
-            return number
-
-    def assign(self, iterator: int, slots: tuple[int, ...]) -> None:
-        """Record the slots in which to build the next batches."""
-        with self._locked():
-            self._worker.assign(iterator, slots)
-
-    def wait(self, iterator: int, step: int) -> Texts | Failed:
-        """Build a batch and return its texts, or why it failed."""
-        with self._locked():
-            try:
-                done = self._worker.build(iterator)
-            except BaseException:
-                # Ctrl-C came in the middle of a batch. A half-built batch is not continued.
-                self.is_open = False
-                raise
-        if isinstance(done, Failed):
-            return done
-        assert done.step == step, "batches are built in order"
-        return done.texts.get(step, {})
-
-    def is_built(self, iterator: int, step: int) -> bool:
-        """Return False: `wait` builds the batch."""
-        return False
-
-    def settle(self, timeout_s: float) -> None:
-        """Free the slots of all ended iterators."""
-        with self._locked():
-            pass
-
-    def close(self) -> None:
-        """Close all iterators and files."""
-        if self.is_usable:
-            self.is_open = False
-            self._worker.close()
-
-    def _end(self, iterator: int, on_idle: Callable[[], None]) -> None:
-        self._worker.end(iterator)
-        on_idle()
-
-
 def main(fd: int, consumer: int) -> None:
     """Serve the process `consumer` at the other end of a socket until it is gone."""
     connection = _Connection(Channel(socket.socket(fileno=fd)), consumer)
@@ -370,14 +311,18 @@ def _open_worker(connection: _Connection) -> Worker:
     frames = map_memory(fds[3]) if len(fds) > 3 else None
     for fd in fds:
         os.close(fd)
-    shared = worker_config.on_device
+    on_device: DeviceBatches | None = None
+    if worker_config.on_device is not None:
+        from robostream.device import open_shared  # workers without a GPU start faster
+
+        on_device = open_shared(worker_config.on_device)
     return Worker(
         worker_config,
         shard,
         batches=batches,
         counters=counters.view(np.float64).reshape(-1, len(COUNTERS))[shard.worker],
         frames=frames,
-        on_device=None if shared is None else open_shared(shared),
+        on_device=on_device,
     )
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import av
 import numpy as np
 
-from robostream.assemble import decode_image, find_frames
+from robostream.assemble import decode_image
 from robostream.decode import CodecConfig, PyavBackend, new_context, one_thread, plan_runs
 from robostream.errors import DatasetError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
@@ -117,7 +117,7 @@ def _measure_motion(files: DatasetFiles, episode: int, first: int, stop: int) ->
 
 def _decode_video(files: DatasetFiles, camera: str, episode: int) -> Iterator[SmallFrame]:
     """Yield the frames of an episode; raise VideoFileError if one does not decode."""
-    file, numbers = find_frames(files.dataset, files.videos, episode, camera)
+    file, numbers = files.dataset.find_frames(files.videos, episode, camera)
     kind = "gray16le" if camera in files.meta.depth_keys else "rgb24"
     backend = PyavBackend(_open_strictly, partial(_shrink, kind))
     packets = file.index.packets_of(numbers)
