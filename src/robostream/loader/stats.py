@@ -25,7 +25,9 @@ _BUSY = 0.85
 
 @dataclass(frozen=True, slots=True)
 class LoadShares:
-    """How a consumer and its workers spent an epoch. Shares are of their time, from 0 to 1.
+    """How a consumer and its workers spent an epoch, from its first batch on.
+
+    Shares are of their time, from 0 to 1.
 
     Attributes:
         waited: The consumer waited for batches.
@@ -121,13 +123,16 @@ class LoaderStats:
         self._wait_s = 0.0
         self._first_batch_s = 0.0
         self._counters_before = self._counters_last = self.counters.copy()
-        self._began = self._last = time.perf_counter()
+        self._began = self._steady_since = self._last = time.perf_counter()
 
     def add(self, samples: int, waited_s: float) -> None:
         """Count one delivered batch, and the time that the consumer waited for it."""
+        self._wait_s += waited_s
         if self._batches == 0:
             self._first_batch_s = waited_s
-        self._wait_s += waited_s
+        elif self._batches == 1:
+            # The shares leave out the start, in which workers only import and open files.
+            self._counters_before, self._steady_since = self._counters_last, self._last
         self._total_wait_s += waited_s
         self._samples += samples
         self._batches += 1
@@ -146,13 +151,14 @@ class LoaderStats:
 
     def shares(self) -> LoadShares:
         """Return how the consumer and the workers have spent the running epoch."""
-        seconds = max(self._last - self._began, 1e-9)
+        seconds = max(self._last - self._steady_since, 1e-9)
+        waited_s = self._wait_s - (self._first_batch_s if self._batches > 1 else 0.0)
         # Up to the last batch: workers go on. They also build batches of the next epoch before it.
         done = np.maximum(self._counters_last - self._counters_before, 0)
         each = {name: np.minimum(done[:, n] / seconds, 1) for n, name in enumerate(COUNTERS)}
         total = dict(zip(COUNTERS, done.sum(axis=0).tolist(), strict=True))
         return LoadShares(
-            waited=min(self._wait_s / seconds, 1.0),
+            waited=min(waited_s / seconds, 1.0),
             busy=float(each["busy_s"].mean()),
             busiest=float(each["busy_s"].max()),
             reading=float(each["fetch_s"].mean()),
