@@ -26,6 +26,7 @@ ALLOWED = {
     "numpy",
     "numpy.typing",
     "robostream.errors",
+    "robostream.lazy",
     "typing",
 }
 HEAVY = ["torch", "av", "pyarrow", "fsspec", "huggingface_hub", "PIL", "tqdm", "socket", "asyncio"]

@@ -16,8 +16,9 @@ Workers of plain streams load neither mixture.py nor state.py: their names load 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from robostream.lazy import load_on_first_use
 from robostream.plan.epoch import EpochPlan, digest, format_receipt
 from robostream.plan.hashing import Ints, permute, stream
 from robostream.plan.lanes import default_lanes, head_of_lane, places_in_lane
@@ -99,17 +100,11 @@ __all__ = [
     "walk",
 ]
 
-_ON_FIRST_USE = (
-    "Mixture MixtureSource PlanState SelectedFrames STATE_VERSION capture_state check_batches "
-    "check_state counts_batches cursor_from_batches label_dataset parse_state "
-    "quarantined_episodes resume_content share_frames"
+__getattr__ = load_on_first_use(
+    "robostream.plan",
+    {
+        "mixture": "Mixture MixtureSource SelectedFrames label_dataset share_frames",
+        "state": "PlanState STATE_VERSION capture_state check_batches check_state counts_batches "
+        "cursor_from_batches parse_state quarantined_episodes resume_content",
+    },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _ON_FIRST_USE.split():
-        raise AttributeError(f"module 'robostream.plan' has no attribute {name!r}")
-    import robostream.plan.mixture as mixture
-    import robostream.plan.state as state
-
-    return getattr(state, name) if hasattr(state, name) else getattr(mixture, name)
