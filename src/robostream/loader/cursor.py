@@ -24,8 +24,7 @@ from robostream.errors import (
     StateError,
     tell_where,
 )
-from robostream.loader.position import EpochTable, Position
-from robostream.loader.ranks import Rank
+from robostream.loader.position import EpochTable, Position, Rank
 from robostream.loader.resources import FrameBudget, ResourceLimits, choose_resources
 from robostream.plan import (
     Cursor,

@@ -8,6 +8,7 @@ import math
 import os
 import resource
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,13 +21,14 @@ from robostream.batches import WorkerBudgets
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.decode import SharedFrameLayout
 from robostream.device import free_gpu_memory
-from robostream.loader.frame_file import check_folder
-from robostream.loader.ranks import local_ranks
+from robostream.errors import SelectionError
 from robostream.plan import CameraFrames, Cut, EpochPlan, FrameMemory, frame_memory, rank_lanes
 
 logger = logging.getLogger(__name__)
 
 _CGROUP = Path("/sys/fs/cgroup")
+# The variables in which launchers give the number of processes on this machine.
+_LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 # "auto" takes at most this fraction of the memory left to all ranks of the machine.
 _FRAME_CACHE_DIVISOR = 4
 # With less than this share of what lanes need, frames decoded ahead are evicted before their use.
@@ -55,7 +57,7 @@ class ResourceLimits:
         if self.max_files is not None:
             arguments.whole_number(self.max_files, "video_decoder_cache_size", least=1)
         if self.frame_cache_dir is not None:
-            check_folder(self.frame_cache_dir)
+            _check_folder(self.frame_cache_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,20 @@ def choose_depth(batch_size: int, batch_bytes: int, num_workers: int) -> int:
     return min(max(room, 2), wanted)
 
 
+def local_ranks(world_size: int, environment: Mapping[str, str] | None = None) -> int:
+    """Return how many ranks share this machine; at most the world size.
+
+    Slurm lists the tasks of a step on each node. It gives the number asked for per node only if
+    someone asked, and that need not be how many there are.
+    """
+    variables = os.environ if environment is None else environment
+    for name in _LOCAL_RANKS:
+        text = variables.get(name, "")
+        if text.isdigit() and int(text) > 0:
+            return min(int(text), world_size)
+    return min(len(variables.get("SLURM_GTIDS", "0").split(",")), world_size)
+
+
 def share_of_cores(ranks: int) -> int:
     """Return how many cores this rank may use, if `ranks` ranks share the machine."""
     cores = _affinity(os.getpid())
@@ -238,6 +254,22 @@ def open_files_share() -> int:
     """Return how many files a reader may hold open: a quarter of the process's limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else max(8, soft // 4)
+
+
+def _check_folder(folder: str | Path) -> None:
+    """Raise SelectionError if there is a file where the folder, or one above it, should be."""
+    arguments.path(folder, "frame_cache_dir")
+    try:
+        path = Path(folder).expanduser()
+        nearest = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
+        fault = f"{nearest} is a file" if os.path.isfile(nearest) else ""
+    except (RuntimeError, ValueError) as error:  # an unknown user's home; a zero byte in the name
+        fault = str(error)
+    if fault:
+        raise SelectionError(
+            "frame_cache_dir must be a folder on a fast disk, existing or new; got "
+            f"{str(folder)!r}: {fault}"
+        )
 
 
 def _warn_of_little_memory(

@@ -25,7 +25,7 @@ from robostream.batches import probe_layout
 from robostream.device import check_decode_device
 from robostream.errors import SelectionError
 from robostream.loader.cursor import BadEpisodes, StreamContent, StreamCursor, epochs_of, first_plan
-from robostream.loader.ranks import discover_rank
+from robostream.loader.position import discover_rank
 from robostream.loader.resources import ResourceLimits
 from robostream.loader.stream import FrameStream
 from robostream.meta import Features, LeRobotDatasetMetadata, forward
