@@ -28,7 +28,7 @@ from robostream.assemble import (
 )
 from robostream.device import check_decode_device
 from robostream.errors import SelectionError
-from robostream.loader.cursor import BadEpisodes, StreamContent, StreamCursor, epochs_of, first_plan
+from robostream.loader.cursor import BadEpisodes, StreamCursor, epochs_of, first_plan
 from robostream.loader.mixture_content import PROBED_AT_ONCE, MixtureContent, selected_frames
 from robostream.loader.position import discover_rank
 from robostream.loader.resources import ResourceLimits
@@ -171,7 +171,8 @@ class MixtureDataset(FrameStream):
         place = discover_rank(rank, world_size)
         order = (place.world_size, seed, episode_pool_size, lanes)
         cursor = StreamCursor(
-            StreamContent(content.datasets, content.open_layout),
+            content.datasets,
+            content.open_layout,
             place,
             first_plan(_epochs(mixture, content), *order, shuffle=shuffle),
             lanes is None,

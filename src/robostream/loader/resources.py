@@ -92,10 +92,10 @@ def choose_resources(
     """
     ranks = 1 if gpu else local_ranks(cut.world_size)
     on_disk = limits.frame_cache_dir is not None and gpu is None
-    shared = None if gpu else shared_layout(layout, on_disk=on_disk)
+    shared = None if gpu else _shared_layout(layout, on_disk=on_disk)
     lanes = len(rank_lanes(cut, plan.lanes))
     needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=gpu is not None)
-    frames = choose_frame_budget(
+    frames = _choose_frame_budget(
         limits.frame_cache_bytes,
         shared,
         sum(needed),
@@ -125,7 +125,7 @@ def choose_resources(
     return frames, budgets
 
 
-def choose_frame_budget(
+def _choose_frame_budget(
     asked: int | str,
     shared: SharedFrameLayout | None,
     needed: int,
@@ -135,16 +135,10 @@ def choose_frame_budget(
     ranks: int,
     on_disk: bool,
 ) -> FrameBudget:
-    """Return the memory for decoded frames. Pure.
+    """Return the memory for decoded frames, of what `ranks` ranks may use together. Pure.
 
-    Args:
-        asked: Bytes, a text such as "2GiB", or "auto".
-        shared: The layout of the decoded frames of the whole selection; None to share none.
-        needed: Bytes with which every frame is decoded once.
-        ahead: Bytes for what workers decode while they wait for others.
-        memory: Bytes that the ranks of this machine may use.
-        ranks: How many they are.
-        on_disk: Whether a file keeps the frames instead.
+    With `needed` bytes every frame is decoded once; `ahead` are for what workers decode while they
+    wait for others. `shared` is the layout of the decoded frames of the whole selection.
     """
     whole = shared.nbytes if shared is not None and any(shared.slot_bytes) else 0
     if on_disk and whole:
@@ -163,7 +157,7 @@ def choose_frame_budget(
     return FrameBudget(most, False, reason + format_bytes(needed), needed - most)
 
 
-def shared_layout(layout: BatchLayout, *, on_disk: bool) -> SharedFrameLayout:
+def _shared_layout(layout: BatchLayout, *, on_disk: bool) -> SharedFrameLayout:
     """Return the layout of the decoded frames of a whole selection. Pure."""
     videos, cameras = layout.videos, layout.cameras
     episodes = [s.first_episode + s.dataset.selection.episodes for s in layout.sources]
