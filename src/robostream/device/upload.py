@@ -146,8 +146,7 @@ def _start_thread(upload: CpuUpload, tasks: _Tasks) -> bool:
 def _run_tasks(upload: CpuUpload, tasks: _Tasks) -> None:
     while (task := tasks.get()) is not None:
         _run_task(upload, task)
-        # Do not hold this task while waiting for the next one.
-        del task
+        del task  # not held while waiting for the next one
 
 
 def _run_task(upload: CpuUpload, task: _Task) -> None:
@@ -355,16 +354,16 @@ def draw_yuv(packed: torch.Tensor, size: Size, dtype: torch.dtype) -> torch.Tens
         for out, some in zip(torch.split(images, len(several[0])), several, strict=True):
             out.copy_(_draw(some, size))
     if dtype == torch.float32:
-        # A true division: on a GPU, torch multiplies by 1/255 for a number, which differs in the
-        # last bit.
-        images = images.float().div_(_white(packed.device))
+        # A true division: for a number, torch multiplies by 1/255 on a GPU, which is not the same.
+        _, white = _constants(packed.device)
+        images = images.float().div_(white)
     return images
 
 
 def _draw(packed: torch.Tensor, size: Size) -> torch.Tensor:
     (height, width), count = size, len(packed)
     labels, y, chroma = open_yuv(packed, size)
-    numbers = _coefficients(packed.device)[labels.int()]
+    numbers = _constants(packed.device)[0][labels.int()]
     y_factor, y_offset = numbers[:, :2, None, None].unbind(1)
     factors, offsets = numbers[:, 2:, None, None].view(count, 2, 3, 2, 1, 1).unbind(1)
     luma = (y * y_factor).sub_(y_offset).bitwise_right_shift_(16)
@@ -382,14 +381,8 @@ def _draw(packed: torch.Tensor, size: Size) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=16)
-def _white(device: torch.device) -> torch.Tensor:
-    # Copied, not filled: a copy is complete for every stream when this returns.
-    return torch.tensor([_WHITE], dtype=torch.float32, device=device)
-
-
-@functools.lru_cache(maxsize=16)
-def _coefficients(device: torch.device) -> torch.Tensor:
-    """Return by label: factor and offset of y, then six factors and six offsets.
+def _constants(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return by label factor and offset of y, then six factors and six offsets; and white.
 
     FFmpeg multiplies (8 * value - black) by a coefficient and takes the upper 16 of 32 bits.
     """
@@ -401,4 +394,6 @@ def _coefficients(device: torch.device) -> torch.Tensor:
             + [8 * factor for factor in factors]
             + [8 * 128 * factor for factor in factors]
         )
-    return torch.tensor(rows, dtype=torch.int32, device=device)
+    # Copied, not filled: a copy is complete for every stream when this returns.
+    white = torch.tensor([_WHITE], dtype=torch.float32, device=device)
+    return torch.tensor(rows, dtype=torch.int32, device=device), white

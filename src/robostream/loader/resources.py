@@ -91,8 +91,7 @@ def choose_resources(
     Frames that a GPU decodes stay in its memory; workers then share none.
     """
     ranks = 1 if gpu else local_ranks(cut.world_size)
-    on_disk = limits.frame_cache_dir is not None and gpu is None
-    shared = None if gpu else _shared_layout(layout, on_disk=on_disk)
+    shared = None if gpu else _shared_layout(layout, on_disk=limits.frame_cache_dir is not None)
     lanes = len(rank_lanes(cut, plan.lanes))
     needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=gpu is not None)
     frames = _choose_frame_budget(
@@ -102,7 +101,6 @@ def choose_resources(
         ahead=0 if gpu else num_workers * config.DECODE_AHEAD_BYTES,
         memory=free_gpu_memory(gpu) if gpu else usable_memory(),
         ranks=ranks,
-        on_disk=on_disk,
     )
     logger.info(
         "decoded frames may take %s on this rank (%s), shared by its workers (%d)",
@@ -133,7 +131,6 @@ def _choose_frame_budget(
     ahead: int,
     memory: int,
     ranks: int,
-    on_disk: bool,
 ) -> FrameBudget:
     """Return the memory for decoded frames, of what `ranks` ranks may use together. Pure.
 
@@ -141,7 +138,7 @@ def _choose_frame_budget(
     wait for others. `shared` is the layout of the decoded frames of the whole selection.
     """
     whole = shared.nbytes if shared is not None and any(shared.slot_bytes) else 0
-    if on_disk and whole:
+    if shared is not None and shared.has_checksums and whole:
         return FrameBudget(0, True, f"{format_bytes(whole)} of them are kept on disk")
     if asked != "auto":
         nbytes = parse_bytes(asked)
