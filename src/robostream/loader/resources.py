@@ -27,6 +27,7 @@ from robostream.plan import CameraFrames, Cut, EpochPlan, FrameMemory, frame_mem
 logger = logging.getLogger(__name__)
 
 _CGROUP = Path("/sys/fs/cgroup")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # The variables in which launchers give the number of processes on this machine.
 _LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 # "auto" takes at most this fraction of the memory left to all ranks of the machine.
@@ -217,10 +218,10 @@ def local_ranks(world_size: int, environment: Mapping[str, str] | None = None) -
 def share_of_cores(ranks: int) -> int:
     """Return how many cores this rank may use, if `ranks` ranks share the machine."""
     cores = _affinity(os.getpid())
-    allowed = len(cores) if cores else os.cpu_count() or 1
-    quota = _cpu_quota()
-    if quota is not None:
-        allowed = min(allowed, max(1, math.ceil(quota)))
+    allowed = len(cores) or os.cpu_count() or 1
+    quota = _read(_CGROUP / "cpu.max").split()  # microseconds of work in a period, and the period
+    if len(quota) == 2 and all(map(str.isdigit, quota)):
+        allowed = min(allowed, max(1, math.ceil(int(quota[0]) / int(quota[1]))))
     if cores and _is_split(cores):
         return allowed
     return max(1, allowed // ranks)
@@ -228,7 +229,9 @@ def share_of_cores(ranks: int) -> int:
 
 def usable_memory() -> int:
     """Return how many bytes the machine, this process's cgroup and its `ulimit -v` have left."""
-    available = min(_available_memory(), max(0, _address_space() - _used_address_space()))
+    used_pages = int(_read(Path("/proc/self/statm")).partition(" ")[0] or 0)
+    unused_addresses = max(0, _address_space() - used_pages * _PAGE_BYTES)
+    available = min(_available_memory(), unused_addresses)
     limit, used = _read_cgroup("memory.max"), _read_cgroup("memory.current")
     if limit is not None:
         available = min(available, max(0, limit - (used or 0)))
@@ -237,7 +240,7 @@ def usable_memory() -> int:
 
 def whole_memory() -> int:
     """Return how many bytes the machine, this process's cgroup or its `ulimit -v` has in all."""
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    physical = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
     return min(physical, _address_space(), _read_cgroup("memory.max") or physical)
 
 
@@ -319,20 +322,9 @@ def _is_split(cores: set[int]) -> bool:
     return cores < _affinity(os.getppid())
 
 
-def _cpu_quota() -> float | None:
-    numbers = _read(_CGROUP / "cpu.max").split()
-    is_limited = len(numbers) == 2 and all(map(str.isdigit, numbers))
-    return int(numbers[0]) / int(numbers[1]) if is_limited else None
-
-
 def _address_space() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-
-def _used_address_space() -> int:
-    pages = _read(Path("/proc/self/statm")).partition(" ")[0]
-    return int(pages or 0) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _available_memory() -> int:

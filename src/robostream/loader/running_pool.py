@@ -9,6 +9,7 @@ until the machine restarts. So a file of an earlier boot is not used.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -301,7 +302,10 @@ def _open_frame_file(folder: Path, shared: SharedFrameLayout, dataset: str) -> i
     digest.update(shared.episodes.tobytes())
     digest.update(repr((shared.cameras, shared.sizes, shared.slot_bytes, _FORMAT)).encode())
     name = f"robostream-frames-{digest.hexdigest()[:24]}"
-    path = folder / f"{name}-{_boot_id()}"
+    boot = "unknown"
+    with contextlib.suppress(OSError):
+        boot = _BOOT_ID.read_text().strip()[:8]
+    path = folder / f"{name}-{boot}"
     try:
         make_private_folder(folder)
         fd = open_private(path, os.O_RDWR | os.O_CREAT, may_share=False)
@@ -336,10 +340,3 @@ def _cannot_open(folder: Path, nbytes: int, error: Exception) -> SelectionError:
         f"{format_bytes(nbytes)}. Choose another disk, fewer episodes or cameras, or leave "
         "frame_cache_dir out."
     )
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text().strip()[:8]
-    except OSError:
-        return "unknown"
