@@ -97,12 +97,14 @@ def count_workers(cores: int, gpu_bytes: int) -> int:
 
 def total_gpu_memory(gpu: str) -> int:
     """Return how many bytes a GPU has."""
-    return int(torch.cuda.mem_get_info(gpu)[1])
+    nbytes: int = torch.cuda.mem_get_info(gpu)[1]
+    return nbytes
 
 
 def free_gpu_memory(gpu: str) -> int:
     """Return how many bytes of a GPU are free."""
-    return int(torch.cuda.mem_get_info(gpu)[0])
+    free: int = torch.cuda.mem_get_info(gpu)[0]
+    return free
 
 
 def _find_gpu(asked: str, device: torch.device | None) -> tuple[str | None, str | None]:

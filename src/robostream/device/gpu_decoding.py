@@ -35,7 +35,7 @@ from robostream.decode import (
     label_place,
     new_context,
 )
-from robostream.device.shared_memory import BatchFormat, array_interface, format_batch
+from robostream.device.shared_memory import BatchFormat, format_batch
 from robostream.errors import VideoFileError, WorkerError
 
 _HANDLE_BYTES = 64
@@ -157,7 +157,12 @@ class _DeviceBytes:
     """Bytes at an address, in the form that torch makes tensors from."""
 
     def __init__(self, address: int, nbytes: int) -> None:
-        self.__cuda_array_interface__ = array_interface(address, nbytes)
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
 
 
 def _call(name: str, *args: Any) -> None:

@@ -260,9 +260,9 @@ class _HeldSlot:
 
     def __init__(self, memory: ByteArray, address: int, nbytes: int) -> None:
         self._memory = memory
-        self.__array_interface__ = array_interface(address, nbytes)
-
-
-def array_interface(address: int, nbytes: int) -> dict[str, Any]:
-    """Return the description of bytes at an address that numpy's and CUDA's protocols share."""
-    return {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+        self.__array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
