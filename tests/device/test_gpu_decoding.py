@@ -18,8 +18,8 @@ import torch
 from robostream import LeRobotDataset, StreamingDataLoader
 from robostream.decode import CodecConfig
 from robostream.decode.backends import open_on_cpu
-from robostream.device import count_workers, free_gpu_memory, nvdec, total_gpu_memory
-from robostream.device.nvdec import DeviceRenderer, frame_on_device
+from robostream.device import count_workers, free_gpu_memory, gpu_decoding, total_gpu_memory
+from robostream.device.gpu_decoding import DeviceRenderer, frame_on_device
 from robostream.errors import SelectionError
 from robostream.loader import resources, running_pool, share_of_cores
 from tests.device.test_upload import TOP, on_host, recode
@@ -71,8 +71,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     def open_context(config: CodecConfig, device: str) -> av.VideoCodecContext:
         return open_on_cpu(config)
 
-    monkeypatch.setattr(nvdec, "open_on_gpu", open_context)
-    monkeypatch.setattr(nvdec, "frame_on_device", read)
+    monkeypatch.setattr(gpu_decoding, "open_on_gpu", open_context)
+    monkeypatch.setattr(gpu_decoding, "frame_on_device", read)
     monkeypatch.setattr(running_pool, "choose_gpu", lambda asked, device, layout: "cpu")
     monkeypatch.setattr(resources, "free_gpu_memory", lambda gpu: 1 << 30)
 

@@ -8,7 +8,7 @@ import pytest
 
 from robostream.errors import SelectionError
 from robostream.loader.cursor import choose_lanes
-from robostream.loader.ranks import Rank, discover_rank
+from robostream.loader.position import Rank, discover_rank
 
 VARIABLES = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS")
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
@@ -36,10 +38,8 @@ NOT_NEEDED = [
     "robostream.assemble.schema",
     "robostream.assemble.derive",
     "robostream.assemble.placement",
-    "robostream.device.gpu_memory",
-    "robostream.device.nvdec",
+    "robostream.device.gpu_decoding",
     "robostream.device.gpu",
-    "robostream.device.draw",
     "robostream.device.upload",
     # For the consumer and the tools.
     "argparse",
@@ -55,6 +55,12 @@ NOT_NEEDED = [
     "robostream.bench",
     "robostream.cli",
 ]
+
+
+@pytest.mark.parametrize("name", [name for name in NOT_NEEDED if name.startswith("robostream.")])
+def test_the_modules_exist(name: str) -> None:
+    """So that none of them is loaded unnoticed because it was renamed."""
+    assert find_spec(name) is not None
 
 
 def test_a_worker_loads_only_what_it_needs(

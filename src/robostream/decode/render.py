@@ -263,7 +263,7 @@ def _nearest(values: Values, size: Size) -> Values:
 
 
 class Drawing(NamedTuple):
-    """How the values of one colour coding become RGB; see device/draw.py."""
+    """How the values of one colour coding become RGB; see device/upload.py."""
 
     black: int
     y: int

@@ -11,7 +11,7 @@ import torch
 from robostream import config
 from robostream.assemble import BatchLayout, find_first_frames
 from robostream.decode import FileRun, plan_runs
-from robostream.device.nvdec import open_nvdec
+from robostream.device.gpu_decoding import open_nvdec
 from robostream.errors import SelectionError, VideoFileError
 
 logger = logging.getLogger(__name__)

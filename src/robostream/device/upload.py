@@ -3,12 +3,16 @@
 
 With a device, a thread uploads one batch ahead. Frames travel as packed YUV 4:2:0 and become RGB on
 the device, unless the device itself decoded them. Only `CudaUpload` and `PinnedSlots` need a GPU.
+
+Images equal those of workers on x86-64 bit for bit: the arithmetic is that of FFmpeg's vector code.
+FFmpeg's plain C code rounds differently: by half a level on average, by 3 at most.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import queue
@@ -25,18 +29,24 @@ import numpy.typing as npt
 import torch
 
 from robostream.assemble import CameraLayout
-from robostream.device.draw import Tensors, draw_batch
-from robostream.device.gpu_memory import DeviceBatches
+from robostream.decode import NUM_LABELS, Size, drawing_of, open_yuv
+from robostream.device.gpu_decoding import DeviceBatches
 from robostream.device.shared_memory import BatchFormat, BatchSlots, ByteArray
 
 logger = logging.getLogger(__name__)
 
+Tensors = dict[str, torch.Tensor]
 # Takes the bytes of a slot, its number and the batch's size; returns the tensors of the batch.
 Draw = Callable[[ByteArray, int, int], Tensors]
+_Task = tuple["Future[tuple[Tensors, Any]]", ByteArray, int, int]
+_Tasks = queue.SimpleQueue[_Task | None]
 # Slots from which copies run at a time.
 COPIES_IN_FLIGHT = 2
 # At exit, a program waits at most this long for the upload it has begun.
 _LAST_UPLOAD_S = 10
+_WHITE = 255
+# Pixels that are converted at a time; each takes about 25 bytes on the way.
+_PIXELS_AT_A_TIME = 1 << 24
 
 
 def choose_transfer(
@@ -91,18 +101,7 @@ class UploadThread:
         self._upload = upload
         self._slots = slots
         self._tasks: _Tasks = queue.SimpleQueue()
-        # A daemon thread neither keeps the program alive nor ends before the last loop does.
-        thread = threading.Thread(
-            target=_run_tasks, args=(upload, self._tasks), name="robostream-upload", daemon=True
-        )
-        _register(thread, self._tasks)
-        self._has_thread = True
-        try:
-            thread.start()
-        except RuntimeError:
-            # Python 3.12 starts no thread once the main thread has ended.
-            self._has_thread = False
-            _THREADS.pop(thread, None)
+        self._has_thread = _start_thread(upload, self._tasks)
 
     def __del__(self) -> None:
         self._tasks.put(None)
@@ -118,8 +117,6 @@ class UploadThread:
         return lambda: upload.hand_over(*uploaded.result())
 
 
-_Task = tuple["Future[tuple[Tensors, Any]]", ByteArray, int, int]
-_Tasks = queue.SimpleQueue[_Task | None]
 # Upload threads, also of loaders that are gone, and the queue of each; None ends it. A thread stays
 # listed until it has ended: the last thing it does is to unpin pages.
 _THREADS: dict[threading.Thread, _Tasks] = {}
@@ -127,19 +124,29 @@ _THREADS: dict[threading.Thread, _Tasks] = {}
 _IS_EXITING = threading.Event()
 
 
-def _register(thread: threading.Thread, tasks: _Tasks) -> None:
-    """List a thread that is about to start; drop those that have ended."""
+def _start_thread(upload: CpuUpload, tasks: _Tasks) -> bool:
+    """Start and list an upload thread; return whether Python let it start."""
     for other in list(_THREADS):
         if other.ident is not None and not other.is_alive():
             _THREADS.pop(other, None)
+    # A daemon thread neither keeps the program alive nor ends before the last loop does.
+    thread = threading.Thread(
+        target=_run_tasks, args=(upload, tasks), name="robostream-upload", daemon=True
+    )
     _THREADS[thread] = tasks
+    try:
+        thread.start()
+    except RuntimeError:
+        # Python 3.12 starts no thread once the main thread has ended.
+        _THREADS.pop(thread, None)
+        return False
+    return True
 
 
 def _run_tasks(upload: CpuUpload, tasks: _Tasks) -> None:
     while (task := tasks.get()) is not None:
         _run_task(upload, task)
-        # Do not hold this task while waiting for the next one.
-        del task
+        del task  # not held while waiting for the next one
 
 
 def _run_task(upload: CpuUpload, task: _Task) -> None:
@@ -309,3 +316,84 @@ def _clear_error() -> None:
 
 def _cudart() -> Any:
     return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+
+
+def draw_batch(tensors: Tensors, cameras: Sequence[CameraLayout]) -> Tensors:
+    """Return a batch with its packed frames converted to RGB.
+
+    Cameras with frames of one size and type are converted together.
+    """
+    drawn: Tensors = {}
+    alike: dict[tuple[Size, torch.dtype], list[str]] = {}
+    for camera in cameras:
+        if camera.yuv_size is not None:
+            dtype = torch.uint8 if camera.is_uint8 else torch.float32
+            alike.setdefault((camera.yuv_size, dtype), []).append(camera.key)
+    for (size, dtype), keys in alike.items():
+        packed = [tensors[key].flatten(0, -2) for key in keys]
+        together = torch.cat(packed) if len(packed) > 1 else packed[0]
+        images = torch.split(draw_yuv(together, size, dtype), list(map(len, packed)))
+        for key, own in zip(keys, images, strict=True):
+            # `data` hides from autograd that cameras share memory, so each may change in place.
+            drawn[key] = own.view(*tensors[key].shape[:-1], 3, *size).data
+    return tensors | drawn
+
+
+def draw_yuv(packed: torch.Tensor, size: Size, dtype: torch.dtype) -> torch.Tensor:
+    """Return packed frames (count, bytes) as RGB (count, 3, height, width).
+
+    The result is uint8, or float32 in [0, 1]. Few kernels convert many frames each: launching a
+    kernel takes longer than running it.
+    """
+    height, width = size
+    several = torch.split(packed, max(1, _PIXELS_AT_A_TIME // (height * width)))
+    if len(several) == 1:
+        images = _draw(packed, size)
+    else:
+        images = torch.empty((len(packed), 3, *size), dtype=torch.uint8, device=packed.device)
+        for out, some in zip(torch.split(images, len(several[0])), several, strict=True):
+            out.copy_(_draw(some, size))
+    if dtype == torch.float32:
+        # A true division: for a number, torch multiplies by 1/255 on a GPU, which is not the same.
+        _, white = _constants(packed.device)
+        images = images.float().div_(white)
+    return images
+
+
+def _draw(packed: torch.Tensor, size: Size) -> torch.Tensor:
+    (height, width), count = size, len(packed)
+    labels, y, chroma = open_yuv(packed, size)
+    numbers = _constants(packed.device)[0][labels.int()]
+    y_factor, y_offset = numbers[:, :2, None, None].unbind(1)
+    factors, offsets = numbers[:, 2:, None, None].view(count, 2, 3, 2, 1, 1).unbind(1)
+    luma = (y * y_factor).sub_(y_offset).bitwise_right_shift_(16)
+    # For each of red, green and blue, the parts of u and v, each rounded on its own.
+    parts = (chroma[:, None] * factors).sub_(offsets).bitwise_right_shift_(16)
+    colours = parts.sum(2, dtype=torch.int32)
+    # Four pixels share a colour, fewer at the edge of a frame of odd size.
+    rows, columns = colours.shape[-2:]
+    is_odd = (height, width) != (2 * rows, 2 * columns)
+    if is_odd:
+        luma = torch.nn.functional.pad(luma, (0, 2 * columns - width, 0, 2 * rows - height))
+    drawn: torch.Tensor = luma.view(count, 1, rows, 2, columns, 2) + colours[:, :, :, None, :, None]
+    drawn = drawn.clamp_(0, _WHITE).to(torch.uint8).view(count, 3, 2 * rows, 2 * columns)
+    return drawn[..., :height, :width].contiguous() if is_odd else drawn
+
+
+@functools.lru_cache(maxsize=16)
+def _constants(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return by label factor and offset of y, then six factors and six offsets; and white.
+
+    FFmpeg multiplies (8 * value - black) by a coefficient and takes the upper 16 of 32 bits.
+    """
+    rows = []
+    for drawing in map(drawing_of, range(NUM_LABELS)):
+        factors = (0, drawing.v_red, drawing.u_green, drawing.v_green, drawing.u_blue, 0)
+        rows.append(
+            [8 * drawing.y, drawing.black * drawing.y]
+            + [8 * factor for factor in factors]
+            + [8 * 128 * factor for factor in factors]
+        )
+    # Copied, not filled: a copy is complete for every stream when this returns.
+    white = torch.tensor([_WHITE], dtype=torch.float32, device=device)
+    return torch.tensor(rows, dtype=torch.int32, device=device), white

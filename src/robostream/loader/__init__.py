@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch: samplers, datasets, loaders, ranks and state.
 
-ranks.py           which process of the training run this is
-frame_file.py      the memory or file that keeps all decoded frames of a selection
 resources.py       cores, memory and open files, and how workers share them
-position.py        where streams and loaders stand; epochs and transforms of their copies in workers
+position.py        which process of the run this is; where streams, loaders and their copies stand
 cursor.py          StreamCursor: what a stream delivers, where it stands, which episodes are bad
 stream.py          FrameStream: what all streams have in common, and their single samples
 streaming.py       StreamingLeRobotDataset: an ordered, resumable, distributed stream
@@ -12,7 +10,7 @@ mixture_content.py the datasets of a mixture, its statistics, and Normalizer, wh
 mixture.py         MixtureDataset: several datasets in one stream
 
 stats.py           counts, rates and waiting times; what limits a run, and what would help
-running_pool.py    a loader's workers, their memory, and how batches become tensors
+running_pool.py    a loader's workers, their memory or frame file, and how batches become tensors
 batch_iterator.py  an iterator over the batches of one epoch; those of the next, begun early
 dataloader.py      StreamingDataLoader: whole batches, and where the run stands
 
@@ -27,8 +25,7 @@ from robostream.loader.map_style import MapReader
 from robostream.loader.mixture import MixtureDataset, SourceShare
 from robostream.loader.mixture_content import Normalizer
 from robostream.loader.position import for_pickle
-from robostream.loader.ranks import local_ranks
-from robostream.loader.resources import choose_depth, share_of_cores, usable_memory
+from robostream.loader.resources import choose_depth, local_ranks, share_of_cores, usable_memory
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.training_step import (

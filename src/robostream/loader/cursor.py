@@ -24,8 +24,7 @@ from robostream.errors import (
     StateError,
     tell_where,
 )
-from robostream.loader.position import EpochTable, Position
-from robostream.loader.ranks import Rank
+from robostream.loader.position import EpochTable, Position, Rank
 from robostream.loader.resources import FrameBudget, ResourceLimits, choose_resources
 from robostream.plan import (
     Cursor,
@@ -44,29 +43,7 @@ from robostream.plan import (
 
 logger = logging.getLogger(__name__)
 
-POLICIES = ("raise", "quarantine")
-
-
-@dataclass(frozen=True)  # without slots, which cached properties do not work with
-class StreamContent:
-    """The datasets of a stream, and `open_layout`, which returns how samples lie in a batch."""
-
-    datasets: Sequence[OpenedDataset]
-    open_layout: Callable[[], BatchLayout]
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """A digest of the contents of all datasets; that of one is its own."""
-        if len(self.datasets) == 1:
-            return self.datasets[0].meta.fingerprint
-        joined = "/".join(dataset.meta.fingerprint for dataset in self.datasets)
-        return hashlib.blake2b(joined.encode(), digest_size=16).hexdigest()
-
-    @property
-    def transforms(self) -> list[ImageTransforms]:
-        """The user's transforms of images."""
-        found = (dataset.spec.image_transforms for dataset in self.datasets)
-        return [transform for transform in found if transform is not None]
+_POLICIES = ("raise", "quarantine")
 
 
 def epochs_of(dataset: OpenedDataset) -> WholeEpisodes | Mixture:
@@ -124,7 +101,8 @@ class StreamCursor:
     agree on their epochs by a shared table; the original stays where it is.
 
     Attributes:
-        content: The datasets.
+        datasets: The datasets.
+        open_layout: Returns how samples lie in a batch. Opens videos.
         rank: This process among those that share an epoch.
         order: The order of the epoch that was asked for last, with no episode quarantined.
         has_default_lanes: Whether a state saved with another number of lanes replaces theirs.
@@ -134,7 +112,8 @@ class StreamCursor:
         epochs: The epochs of the workers of plain DataLoaders.
     """
 
-    content: StreamContent
+    datasets: Sequence[OpenedDataset]
+    open_layout: Callable[[], BatchLayout]
     rank: Rank
     order: EpochPlan
     has_default_lanes: bool
@@ -146,7 +125,21 @@ class StreamCursor:
     @functools.cached_property
     def layout(self) -> BatchLayout:
         """How samples lie in a batch. Opens videos."""
-        return self.content.open_layout()
+        return self.open_layout()
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A digest of the contents of all datasets; that of one is its own."""
+        if len(self.datasets) == 1:
+            return self.datasets[0].meta.fingerprint
+        joined = "/".join(dataset.meta.fingerprint for dataset in self.datasets)
+        return hashlib.blake2b(joined.encode(), digest_size=16).hexdigest()
+
+    @property
+    def transforms(self) -> list[ImageTransforms]:
+        """The user's transforms of images."""
+        found = (dataset.spec.image_transforms for dataset in self.datasets)
+        return [transform for transform in found if transform is not None]
 
     @property
     def cut(self) -> Cut:
@@ -173,7 +166,7 @@ class StreamCursor:
 
     def capture(self, plan: EpochPlan, position: int) -> dict[str, Any]:
         """Return the state of a run that has delivered everything before a position of a plan."""
-        return capture_state(plan, position, fingerprint=self.content.fingerprint).to_dict()
+        return capture_state(plan, position, fingerprint=self.fingerprint).to_dict()
 
     def restore(self, state: Mapping[str, Any], *, skip_epoch: bool = False) -> Cursor:
         """Return the cursor of a state, take over its lanes, and quarantine its episodes here too.
@@ -181,8 +174,7 @@ class StreamCursor:
         Raises StateError if the state is of another order. With `skip_epoch`, the rest of the
         epoch is dropped if the weights of a mixture have changed.
         """
-        parsed, plan = parse_state(state), self.order
-        fingerprint = self.content.fingerprint
+        parsed, plan, fingerprint = parse_state(state), self.order, self.fingerprint
         content, changed = resume_content(
             parsed, plan, fingerprint=fingerprint, may_skip=skip_epoch
         )
@@ -252,8 +244,8 @@ class BadEpisodes:
     """
 
     def __init__(self, policy: str, name: Callable[[int], str] = str) -> None:
-        if policy not in POLICIES:
-            raise SelectionError(f"on_bad_episode must be one of {POLICIES}, got {policy!r}")
+        if policy not in _POLICIES:
+            raise SelectionError(f"on_bad_episode must be one of {_POLICIES}, got {policy!r}")
         self._policy = policy
         self._name = name
         self._reasons: dict[int, str] = {}

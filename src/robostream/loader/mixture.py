@@ -28,13 +28,13 @@ from robostream.assemble import (
 )
 from robostream.device import check_decode_device
 from robostream.errors import SelectionError
-from robostream.loader.cursor import BadEpisodes, StreamContent, StreamCursor, epochs_of, first_plan
+from robostream.loader.cursor import BadEpisodes, StreamCursor, epochs_of, first_plan
 from robostream.loader.mixture_content import PROBED_AT_ONCE, MixtureContent, selected_frames
-from robostream.loader.ranks import discover_rank
+from robostream.loader.position import discover_rank
 from robostream.loader.resources import ResourceLimits
 from robostream.loader.stream import FrameStream
 from robostream.meta import LeRobotDatasetMetadata, Stats, forward
-from robostream.plan import Mixture, MixtureSource, WholeEpisodes, label_dataset, share_frames
+from robostream.plan import Mixture, MixtureSource, label_dataset, share_frames
 
 logger = logging.getLogger(__name__)
 
@@ -166,14 +166,17 @@ class MixtureDataset(FrameStream):
         windows = SchemaOptions(schema, delta_timestamps, delta_indices, tolerance_s, resample)
         content = MixtureContent(listed, opened, windows, normalize or {})
         mixture = _mix(listed, content, weights, epoch, shuffle=shuffle)
-        self._mixture = mixture
-        self._content = content
+        self._mixture, self._content = mixture, content
+        # The epochs of one dataset, each frame once, are those of a stream.
+        is_plain = [s.count for s in mixture.sources] == [mixture.sources[0].frames.num_frames]
+        epochs = epochs_of(content.datasets[0]) if is_plain else mixture
         place = discover_rank(rank, world_size)
         order = (place.world_size, seed, episode_pool_size, lanes)
         cursor = StreamCursor(
-            StreamContent(content.datasets, content.open_layout),
+            content.datasets,
+            content.open_layout,
             place,
-            first_plan(_epochs(mixture, content), *order, shuffle=shuffle),
+            first_plan(epochs, *order, shuffle=shuffle),
             lanes is None,
             ResourceLimits(frame_cache_bytes, frame_cache_dir, None),
             BadEpisodes(on_bad_episode, content.name_episode),
@@ -296,13 +299,6 @@ def _mix(
             "samples: epoch=1_000_000."
         )
     return mixture
-
-
-def _epochs(mixture: Mixture, content: MixtureContent) -> WholeEpisodes | Mixture:
-    """Return the content of epochs; that of one dataset, each frame once, is that of a stream."""
-    first = mixture.sources[0]
-    is_one = len(mixture.sources) == 1 and first.count == first.frames.num_frames
-    return epochs_of(content.datasets[0]) if is_one else mixture
 
 
 def _counts(

@@ -70,6 +70,10 @@ class MixtureContent:
         names = [s.group or d.meta.robot_type or d.meta.repo_id for s, d in pairs]
         self.groups = list(dict.fromkeys(names))
         self.group_numbers = [self.groups.index(name) for name in names]
+        self._members = {
+            group: [number for number, name in enumerate(names) if name == group]
+            for group in self.groups
+        }
         self.tasks = list(dict.fromkeys(text for d in self.datasets for text in _tasks(d)))
         self._normalize = _check_normalize(normalize, self.schema)
         if normalize:
@@ -110,19 +114,16 @@ class MixtureContent:
     @functools.cached_property
     def stats(self) -> dict[str, Stats]:
         """The statistics of each group, from the metadata."""
-        members = self._members()
+        recorded = self._recorded_stats()
         return {
-            group: pool_stats(
-                self.schema,
-                [m for m, g in zip(members, self.group_numbers, strict=True) if g == number],
-            )
-            for number, group in enumerate(self.groups)
+            group: pool_stats(self.schema, [recorded[number] for number in numbers])
+            for group, numbers in self._members.items()
         }
 
     @property
     def dataset_stats(self) -> list[Stats]:
         """The statistics of each dataset, from the metadata."""
-        return [pool_stats(self.schema, [member]) for member in self._members()]
+        return [pool_stats(self.schema, [own]) for own in self._recorded_stats()]
 
     def exact_stats(self) -> dict[str, Stats]:
         """Return the statistics of each group from all its rows."""
@@ -135,15 +136,13 @@ class MixtureContent:
         return cached_stats(content, self._compute_stats)
 
     def _compute_stats(self) -> dict[str, Stats]:
-        found: dict[str, Stats] = {}
-        for number, group in enumerate(self.groups):
-            own = [n for n, g in enumerate(self.group_numbers) if g == number]
-            found[group] = exact_stats(
-                self.schema,
-                [self.maps[n] for n in own],
-                lambda at, key, own=own: _read_column(self.datasets[own[at]], key),  # type: ignore[misc]
+        def compute(numbers: list[int]) -> Stats:
+            maps = [self.maps[number] for number in numbers]
+            return exact_stats(
+                self.schema, maps, lambda at, key: _read_column(self.datasets[numbers[at]], key)
             )
-        return found
+
+        return {group: compute(numbers) for group, numbers in self._members.items()}
 
     @functools.cached_property
     def _normalizer(self) -> Normalizer:
@@ -156,7 +155,7 @@ class MixtureContent:
         group = self.groups[self.group_numbers[number]]
         return self._normalizer.columns(self.maps[number], group)
 
-    def _members(self) -> list[SourceStats]:
+    def _recorded_stats(self) -> list[SourceStats]:
         pairs = zip(self.datasets, self.maps, strict=True)
         return [(d.meta.repo_id, m, d.meta.stats) for d, m in pairs]
 

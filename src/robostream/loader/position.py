@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream or a loader stands, and what its copies share: transforms, and epochs.
+"""Which process of the training run this is, where a stream or loader stands, and its copies.
 
 A plain DataLoader does not tell its dataset that an iterator begins: each of its workers has a
 copy of the dataset, new or kept, and iterates over it. But all workers of one iterator have the
@@ -14,14 +14,18 @@ import copy
 import fcntl
 import os
 import pickle
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NoReturn
 
 import cloudpickle
+import torch
 
+from robostream import arguments
 from robostream.assemble import ImageTransforms
 from robostream.device import create_memory
 from robostream.errors import SelectionError
@@ -33,6 +37,102 @@ _MOST_ITERATORS = 64
 # Version of the position, base seed, and how many iterators the copy has begun before. That number
 # is above 0 if the worker process is kept from one iterator to the next.
 EpochKey = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """The number of this process among the `world_size` processes that share an epoch.
+
+    `found_in` is the source of the two numbers, for error messages.
+    """
+
+    rank: int
+    world_size: int
+    found_in: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise SelectionError(
+                f"want 0 <= rank < world_size, got rank={self.rank} and "
+                f"world_size={self.world_size} (from {self.found_in})"
+            )
+
+
+def discover_rank(rank: int | None = None, world_size: int | None = None) -> Rank:
+    """Return the given rank, else Accelerate's, torch's, the environment's, else (0, 1).
+
+    Initialises nothing: Accelerate and torch.distributed count only if the program has initialised
+    them, RANK and WORLD_SIZE only if both are set, SLURM's variables only in processes that srun
+    started. Raises SelectionError in a job of several tasks for a process that srun did not start.
+    """
+    if (rank is None) != (world_size is None):
+        raise SelectionError(
+            f"give both rank and world_size or neither, got rank={rank}, world_size={world_size}"
+        )
+    if rank is not None and world_size is not None:
+        return Rank(
+            arguments.whole_number(rank, "rank", 0),
+            arguments.whole_number(world_size, "world_size", 1),
+            "the arguments",
+        )
+    return (
+        _from_accelerate()
+        or _from_torch()
+        or _from_environment("RANK", "WORLD_SIZE")
+        or _from_slurm()
+        or Rank(0, 1, "no launcher")
+    )
+
+
+def _from_accelerate() -> Rank | None:
+    state = sys.modules.get("accelerate.state")
+    shared = getattr(getattr(state, "PartialState", None), "_shared_state", None)
+    if not shared:
+        return None
+    return Rank(int(shared["process_index"]), int(shared["num_processes"]), "accelerate")
+
+
+def _from_torch() -> Rank | None:
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    return Rank(
+        torch.distributed.get_rank(), torch.distributed.get_world_size(), "torch.distributed"
+    )
+
+
+def _from_slurm() -> Rank | None:
+    """Return the rank that srun gave this process.
+
+    Srun sets SLURM_STEP_NUM_TASKS to the number of tasks it started, which may be fewer than the
+    job has. In a batch script that variable is not set, but SLURM_PROCID is 0 and SLURM_NTASKS is
+    the number of tasks of the job. As a rank, a batch script would deliver only its share of the
+    frames, and no process would deliver the rest.
+    """
+    step = _from_environment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+    if step is not None:
+        return step
+    job = _from_environment("SLURM_PROCID", "SLURM_NTASKS")
+    if job is None or job.world_size == 1:
+        return None
+    raise SelectionError(
+        f"this process runs in a SLURM job of {job.world_size} tasks (SLURM_NTASKS) but was not "
+        "started by srun (SLURM_STEP_NUM_TASKS is not set), so it is unclear whether it is alone "
+        "or one of them. Start it with srun or torchrun; or, if it is alone, pass rank=0 and "
+        "world_size=1, or unset SLURM_PROCID."
+    )
+
+
+def _from_environment(rank_name: str, world_name: str) -> Rank | None:
+    rank, world = os.environ.get(rank_name), os.environ.get(world_name)
+    if rank is None or world is None:
+        return None
+    try:
+        numbers = int(rank), int(world)
+    except ValueError as error:
+        raise SelectionError(
+            f"want whole numbers in {rank_name} and {world_name}, got {rank!r} and {world!r}"
+        ) from error
+    return Rank(*numbers, f"{rank_name} and {world_name}")
 
 
 class Position:
@@ -167,14 +267,21 @@ class EpochTable:
     @contextmanager
     def _locked(self) -> Iterator[dict[EpochKey, int]]:
         """Lock the table for this process, and write it back after the block."""
-        fcntl.lockf(self._fd, fcntl.LOCK_EX)
-        try:
+        with locked(self._fd):
             # Pickle ignores what an earlier, longer content has left after its end.
             epochs = pickle.loads(self._read())
             yield epochs
             os.pwrite(self._fd, pickle.dumps(epochs), 0)
-        finally:
-            fcntl.lockf(self._fd, fcntl.LOCK_UN)
+
+
+@contextmanager
+def locked(fd: int) -> Iterator[None]:
+    """Lock a file for this process."""
+    fcntl.lockf(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.lockf(fd, fcntl.LOCK_UN)
 
 
 def _last(epochs: dict[EpochKey, int], version: int) -> int:

@@ -8,6 +8,7 @@ import math
 import os
 import resource
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,13 +21,15 @@ from robostream.batches import WorkerBudgets
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.decode import SharedFrameLayout
 from robostream.device import free_gpu_memory
-from robostream.loader.frame_file import check_folder
-from robostream.loader.ranks import local_ranks
+from robostream.errors import SelectionError
 from robostream.plan import CameraFrames, Cut, EpochPlan, FrameMemory, frame_memory, rank_lanes
 
 logger = logging.getLogger(__name__)
 
 _CGROUP = Path("/sys/fs/cgroup")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# The variables in which launchers give the number of processes on this machine.
+_LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 # "auto" takes at most this fraction of the memory left to all ranks of the machine.
 _FRAME_CACHE_DIVISOR = 4
 # With less than this share of what lanes need, frames decoded ahead are evicted before their use.
@@ -55,7 +58,7 @@ class ResourceLimits:
         if self.max_files is not None:
             arguments.whole_number(self.max_files, "video_decoder_cache_size", least=1)
         if self.frame_cache_dir is not None:
-            check_folder(self.frame_cache_dir)
+            _check_folder(self.frame_cache_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +92,16 @@ def choose_resources(
     Frames that a GPU decodes stay in its memory; workers then share none.
     """
     ranks = 1 if gpu else local_ranks(cut.world_size)
-    on_disk = limits.frame_cache_dir is not None and gpu is None
-    shared = None if gpu else shared_layout(layout, on_disk=on_disk)
+    shared = None if gpu else _shared_layout(layout, on_disk=limits.frame_cache_dir is not None)
     lanes = len(rank_lanes(cut, plan.lanes))
     needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=gpu is not None)
-    frames = choose_frame_budget(
+    frames = _choose_frame_budget(
         limits.frame_cache_bytes,
         shared,
         sum(needed),
         ahead=0 if gpu else num_workers * config.DECODE_AHEAD_BYTES,
         memory=free_gpu_memory(gpu) if gpu else usable_memory(),
         ranks=ranks,
-        on_disk=on_disk,
     )
     logger.info(
         "decoded frames may take %s on this rank (%s), shared by its workers (%d)",
@@ -123,7 +124,7 @@ def choose_resources(
     return frames, budgets
 
 
-def choose_frame_budget(
+def _choose_frame_budget(
     asked: int | str,
     shared: SharedFrameLayout | None,
     needed: int,
@@ -131,21 +132,14 @@ def choose_frame_budget(
     ahead: int,
     memory: int,
     ranks: int,
-    on_disk: bool,
 ) -> FrameBudget:
-    """Return the memory for decoded frames. Pure.
+    """Return the memory for decoded frames, of what `ranks` ranks may use together. Pure.
 
-    Args:
-        asked: Bytes, a text such as "2GiB", or "auto".
-        shared: The layout of the decoded frames of the whole selection; None to share none.
-        needed: Bytes with which every frame is decoded once.
-        ahead: Bytes for what workers decode while they wait for others.
-        memory: Bytes that the ranks of this machine may use.
-        ranks: How many they are.
-        on_disk: Whether a file keeps the frames instead.
+    With `needed` bytes every frame is decoded once; `ahead` are for what workers decode while they
+    wait for others. `shared` is the layout of the decoded frames of the whole selection.
     """
     whole = shared.nbytes if shared is not None and any(shared.slot_bytes) else 0
-    if on_disk and whole:
+    if shared is not None and shared.has_checksums and whole:
         return FrameBudget(0, True, f"{format_bytes(whole)} of them are kept on disk")
     if asked != "auto":
         nbytes = parse_bytes(asked)
@@ -161,7 +155,7 @@ def choose_frame_budget(
     return FrameBudget(most, False, reason + format_bytes(needed), needed - most)
 
 
-def shared_layout(layout: BatchLayout, *, on_disk: bool) -> SharedFrameLayout:
+def _shared_layout(layout: BatchLayout, *, on_disk: bool) -> SharedFrameLayout:
     """Return the layout of the decoded frames of a whole selection. Pure."""
     videos, cameras = layout.videos, layout.cameras
     episodes = [s.first_episode + s.dataset.selection.episodes for s in layout.sources]
@@ -207,13 +201,27 @@ def choose_depth(batch_size: int, batch_bytes: int, num_workers: int) -> int:
     return min(max(room, 2), wanted)
 
 
+def local_ranks(world_size: int, environment: Mapping[str, str] | None = None) -> int:
+    """Return how many ranks share this machine; at most the world size.
+
+    Slurm lists the tasks of a step on each node. It gives the number asked for per node only if
+    someone asked, and that need not be how many there are.
+    """
+    variables = os.environ if environment is None else environment
+    for name in _LOCAL_RANKS:
+        text = variables.get(name, "")
+        if text.isdigit() and int(text) > 0:
+            return min(int(text), world_size)
+    return min(len(variables.get("SLURM_GTIDS", "0").split(",")), world_size)
+
+
 def share_of_cores(ranks: int) -> int:
     """Return how many cores this rank may use, if `ranks` ranks share the machine."""
     cores = _affinity(os.getpid())
-    allowed = len(cores) if cores else os.cpu_count() or 1
-    quota = _cpu_quota()
-    if quota is not None:
-        allowed = min(allowed, max(1, math.ceil(quota)))
+    allowed = len(cores) or os.cpu_count() or 1
+    quota = _read(_CGROUP / "cpu.max").split()  # microseconds of work in a period, and the period
+    if len(quota) == 2 and all(map(str.isdigit, quota)):
+        allowed = min(allowed, max(1, math.ceil(int(quota[0]) / int(quota[1]))))
     if cores and _is_split(cores):
         return allowed
     return max(1, allowed // ranks)
@@ -221,7 +229,9 @@ def share_of_cores(ranks: int) -> int:
 
 def usable_memory() -> int:
     """Return how many bytes the machine, this process's cgroup and its `ulimit -v` have left."""
-    available = min(_available_memory(), max(0, _address_space() - _used_address_space()))
+    used_pages = int(_read(Path("/proc/self/statm")).partition(" ")[0] or 0)
+    unused_addresses = max(0, _address_space() - used_pages * _PAGE_BYTES)
+    available = min(_available_memory(), unused_addresses)
     limit, used = _read_cgroup("memory.max"), _read_cgroup("memory.current")
     if limit is not None:
         available = min(available, max(0, limit - (used or 0)))
@@ -230,7 +240,7 @@ def usable_memory() -> int:
 
 def whole_memory() -> int:
     """Return how many bytes the machine, this process's cgroup or its `ulimit -v` has in all."""
-    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    physical = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
     return min(physical, _address_space(), _read_cgroup("memory.max") or physical)
 
 
@@ -238,6 +248,22 @@ def open_files_share() -> int:
     """Return how many files a reader may hold open: a quarter of the process's limit."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else max(8, soft // 4)
+
+
+def _check_folder(folder: str | Path) -> None:
+    """Raise SelectionError if there is a file where the folder, or one above it, should be."""
+    arguments.path(folder, "frame_cache_dir")
+    try:
+        path = Path(folder).expanduser()
+        nearest = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
+        fault = f"{nearest} is a file" if os.path.isfile(nearest) else ""
+    except (RuntimeError, ValueError) as error:  # an unknown user's home; a zero byte in the name
+        fault = str(error)
+    if fault:
+        raise SelectionError(
+            "frame_cache_dir must be a folder on a fast disk, existing or new; got "
+            f"{str(folder)!r}: {fault}"
+        )
 
 
 def _warn_of_little_memory(
@@ -296,20 +322,9 @@ def _is_split(cores: set[int]) -> bool:
     return cores < _affinity(os.getppid())
 
 
-def _cpu_quota() -> float | None:
-    numbers = _read(_CGROUP / "cpu.max").split()
-    is_limited = len(numbers) == 2 and all(map(str.isdigit, numbers))
-    return int(numbers[0]) / int(numbers[1]) if is_limited else None
-
-
 def _address_space() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
-
-
-def _used_address_space() -> int:
-    pages = _read(Path("/proc/self/statm")).partition(" ")[0]
-    return int(pages or 0) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _available_memory() -> int:

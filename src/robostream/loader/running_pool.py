@@ -1,19 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loader's running pool: who builds its batches, in which memory, and how they become tensors."""
+"""A loader's running pool: who builds its batches, in which memory, and how they become tensors.
+
+Workers share all decoded frames of a selection, if these fit, in memory or in a file on a fast
+disk, which serves all ranks of a machine. Its name identifies its content and the boot of the
+machine: processes see each other's writes to a mapped file in order, even after a kill, but only
+until the machine restarts. So a file of an earlier boot is not used.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
+import json
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from robostream import arguments, config
-from robostream.assemble import BatchLayout, find_yuv_cameras
+from robostream.assemble import BatchLayout, SourceLayout, find_yuv_cameras
 from robostream.batches import WorkerBudgets
 from robostream.byte_sizes import format_bytes
+from robostream.decode import SharedFrameLayout
 from robostream.device import (
     COPIES_IN_FLIGHT,
     BatchSlots,
@@ -23,21 +36,30 @@ from robostream.device import (
     choose_gpu,
     choose_transfer,
     count_workers,
+    create_memory,
     format_batch,
     map_memory,
     open_device_batches,
     pack,
     total_gpu_memory,
 )
-from robostream.errors import SelectionError
+from robostream.errors import SelectionError, StorageError
 from robostream.loader.cursor import StreamCursor
-from robostream.loader.frame_file import prepare_frame_memory
-from robostream.loader.position import cannot_be_sent
-from robostream.loader.ranks import local_ranks
-from robostream.loader.resources import FrameBudget, choose_depth, share_of_cores, whole_memory
+from robostream.loader.position import cannot_be_sent, locked
+from robostream.loader.resources import (
+    FrameBudget,
+    choose_depth,
+    local_ranks,
+    share_of_cores,
+    whole_memory,
+)
 from robostream.loader.stats import LoaderStats
 from robostream.plan import Cut, WorkerShard
+from robostream.storage import make_private_folder, open_private
 from robostream.workers import InProcessPool, Worker, WorkerConfig, WorkerPool, signals_held
+
+_FORMAT = "checksums"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +182,7 @@ def start_pool(source: StreamCursor, options: PoolOptions, stats: LoaderStats) -
     open_frames = None
     if budgets.shared is not None:
         folder = source.limits.frame_cache_dir
-        open_frames = prepare_frame_memory(source.layout.sources, budgets.shared, folder)
+        open_frames = _prepare_frame_memory(source.layout.sources, budgets.shared, folder)
     # An interrupt would leave processes and memory that nobody ends.
     with signals_held():
         fds = [stats.share_counters(frames.lacking_bytes)]
@@ -226,3 +248,95 @@ def _pack(worker_config: WorkerConfig) -> int:
         if not transforms:
             raise
         raise cannot_be_sent(transforms[0], error) from error
+
+
+def _prepare_frame_memory(
+    sources: Sequence[SourceLayout], shared: SharedFrameLayout, folder: str | Path | None
+) -> Callable[[], int]:
+    """Return a function that returns a descriptor of the memory, or file, for all decoded frames.
+
+    The file is opened at once, which may take a while; memory is created by the function.
+    """
+    if folder is None:
+        return functools.partial(create_memory, shared.nbytes)
+    content = json.dumps(
+        [
+            value
+            for s in sources
+            for value in (s.dataset.meta.fingerprint, _video_versions(s, shared))
+        ]
+    )
+    fd = _open_frame_file(Path(folder).expanduser(), shared, content)
+    return lambda: fd
+
+
+def _video_versions(source: SourceLayout, shared: SharedFrameLayout) -> list[tuple[str, int, str]]:
+    """Return identity, size and version of a dataset's videos whose frames are kept.
+
+    Two recordings may have the same fingerprint and different frames.
+    """
+    meta, opener = source.dataset.meta, source.dataset.file_opener()
+    kept = [c for c, nbytes in zip(source.cameras, shared.slot_bytes, strict=True) if c and nbytes]
+    cameras = [camera.key for camera in kept if camera.key in source.dataset.spec.videos]
+    episodes = source.dataset.selection.episodes.tolist()
+    files = {meta.get_video_file_path(e, key).as_posix() for e in episodes for key in cameras}
+
+    def version(file: str) -> tuple[str, int, str]:
+        try:
+            source = opener.open(file)
+            return source.identity, source.size(), source.version()
+        except StorageError:  # decoding it reports the error
+            return file, -1, ""
+
+    with ThreadPoolExecutor(config.WARM_REQUESTS) as pool:
+        return list(pool.map(version, sorted(files)))
+
+
+def _open_frame_file(folder: Path, shared: SharedFrameLayout, dataset: str) -> int:
+    """Return a descriptor of the file, created if missing, with its space reserved.
+
+    `dataset` is a text that no other dataset has. Without reserved space, a disk that fills up
+    later would kill the processes that write to the file.
+    """
+    digest = hashlib.sha256(dataset.encode())
+    digest.update(shared.episodes.tobytes())
+    digest.update(repr((shared.cameras, shared.sizes, shared.slot_bytes, _FORMAT)).encode())
+    name = f"robostream-frames-{digest.hexdigest()[:24]}"
+    boot = "unknown"
+    with contextlib.suppress(OSError):
+        boot = _BOOT_ID.read_text().strip()[:8]
+    path = folder / f"{name}-{boot}"
+    try:
+        make_private_folder(folder)
+        fd = open_private(path, os.O_RDWR | os.O_CREAT, may_share=False)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise _cannot_open(folder, shared.nbytes, error) from error
+    try:
+        with locked(fd):
+            if os.fstat(fd).st_size != shared.nbytes:
+                _reserve(fd, shared.nbytes, path)
+            for other in folder.glob(f"{name}-*"):
+                if other != path:
+                    other.unlink(missing_ok=True)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _reserve(fd: int, nbytes: int, path: Path) -> None:
+    try:
+        os.posix_fallocate(fd, 0, nbytes)
+    except OSError as error:
+        os.ftruncate(fd, 0)
+        path.unlink(missing_ok=True)
+        raise _cannot_open(path.parent, nbytes, error) from error
+
+
+def _cannot_open(folder: Path, nbytes: int, error: Exception) -> SelectionError:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return SelectionError(
+        f"frame_cache_dir={str(folder)!r}: {reason}; the decoded frames of this selection take "
+        f"{format_bytes(nbytes)}. Choose another disk, fewer episodes or cameras, or leave "
+        "frame_cache_dir out."
+    )

@@ -60,29 +60,26 @@ class KeptFrames:
 
     def indices(self, numbers: Int64Array) -> list[int]:
         """Return the dataset's indices of the frames with these numbers."""
-        found: list[int] = (
-            numbers + self.shifts[self.ends.searchsorted(numbers, "right")]
-        ).tolist()
-        if self.relative is None:
-            return found
-        return [self.relative[index] for index in found]
+        shifts = self.shifts[self.ends.searchsorted(numbers, "right")]
+        found: list[int] = (numbers + shifts).tolist()
+        return found if self.relative is None else [self.relative[index] for index in found]
 
 
+@dataclass(slots=True)
 class _Pass:
     """One iteration over an epoch.
 
     Attributes:
         epoch: The epoch.
         position: The position of the next frame to hand out.
-        has_begun: Whether the iteration has begun.
         is_loaded: Whether `load_state_dict` gave its position.
+        has_begun: Whether the iteration has begun.
     """
 
-    def __init__(self, epoch: int, position: int, *, is_loaded: bool = False) -> None:
-        self.epoch = epoch
-        self.position = position
-        self.has_begun = False
-        self.is_loaded = is_loaded
+    epoch: int
+    position: int
+    is_loaded: bool = False
+    has_begun: bool = False
 
     def run(self, frames: KeptFrames, order: _Order) -> Iterator[int]:
         """Yield the frame indices from the position on."""

@@ -54,16 +54,12 @@ def describe_limit(load: LoadShares) -> str:
     """Return what limits a run, with the figures that show it, and what would help. Pure."""
     if load.waited < _LITTLE_WAITING:
         return f"the training loop, which waited {load.waited:.0%} of its time for batches"
-    if load.reading > _MUCH_READING and load.is_remote:
-        return (
-            f"the network: workers waited {load.reading:.0%} of their time for bytes; a nearer "
-            "copy, `robostream cache warm` or a larger cache_limit would help"
-        )
     if load.reading > _MUCH_READING:
-        return (
-            f"the disk: workers waited {load.reading:.0%} of their time for bytes; a faster disk "
-            "or more memory for the system's file cache would help"
-        )
+        cure = "disk", "a faster disk or more memory for the system's file cache"
+        if load.is_remote:
+            cure = "network", "a nearer copy, `robostream cache warm` or a larger cache_limit"
+        waited = f"workers waited {load.reading:.0%} of their time for bytes"
+        return f"the {cure[0]}: {waited}; {cure[1]} would help"
     if load.lacking_bytes > 0 and load.evicted > _MANY_EVICTED:
         return (
             f"memory: {load.evicted:.0%} of the decoded frames were evicted before their use; "
@@ -98,10 +94,8 @@ class LoaderStats:
     def __init__(self, num_workers: int, images_per_sample: int) -> None:
         self.counters = np.zeros((num_workers, len(COUNTERS)))
         self._images_per_sample = images_per_sample
-        self._total_samples = 0
-        self._total_batches = 0
+        self._total_samples = self._total_batches = self._lacking_bytes = 0
         self._total_wait_s = 0.0
-        self._lacking_bytes = 0
         self.begin()
 
     def share_counters(self, lacking_bytes: int) -> int:
@@ -118,10 +112,8 @@ class LoaderStats:
 
     def begin(self) -> None:
         """Begin a new epoch: its counts start at 0."""
-        self._samples = 0
-        self._batches = 0
-        self._wait_s = 0.0
-        self._first_batch_s = 0.0
+        self._samples = self._batches = 0
+        self._wait_s = self._first_batch_s = 0.0
         self._counters_before = self._counters_last = self.counters.copy()
         self._began = self._steady_since = self._last = time.perf_counter()
 

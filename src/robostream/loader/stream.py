@@ -176,7 +176,7 @@ class FrameStream(IterableDataset[dict[str, Any]]):
     def __getstate__(self) -> Any:
         # A copy stands where this one does, moves on independently and opens its own files.
         own = {"_context": None, "_cursor": copy.copy(self._cursor)}
-        return for_pickle(self.__dict__ | own, next(iter(self._cursor.content.transforms), None))
+        return for_pickle(self.__dict__ | own, next(iter(self._cursor.transforms), None))
 
     def _open_context(self, num_workers: int) -> WorkerContext:
         """Return the context in which this process builds samples; a fork opens its own."""

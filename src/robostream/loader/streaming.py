@@ -24,8 +24,8 @@ from robostream.assemble import (
 from robostream.batches import probe_layout
 from robostream.device import check_decode_device
 from robostream.errors import SelectionError
-from robostream.loader.cursor import BadEpisodes, StreamContent, StreamCursor, epochs_of, first_plan
-from robostream.loader.ranks import discover_rank
+from robostream.loader.cursor import BadEpisodes, StreamCursor, epochs_of, first_plan
+from robostream.loader.position import discover_rank
 from robostream.loader.resources import ResourceLimits
 from robostream.loader.stream import FrameStream
 from robostream.meta import Features, LeRobotDatasetMetadata, forward
@@ -198,7 +198,8 @@ class StreamingLeRobotDataset(FrameStream):
         place = discover_rank(rank, world_size)
         order = (place.world_size, seed, episode_pool_size, lanes)
         cursor = StreamCursor(
-            StreamContent([dataset], functools.partial(probe_layout, dataset)),
+            [dataset],
+            functools.partial(probe_layout, dataset),
             place,
             first_plan(epochs_of(dataset), *order, shuffle=shuffle),
             lanes is None,
