@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -15,6 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.batches import BadSampleError, BatchBuilder, WorkerBudgets, WorkerContext
+from robostream.decode import COUNTERS, SharedFrameCache
+from robostream.errors import VideoFileError
+from robostream.loader.resources import shared_layout
 from robostream.loader.stream import cursor_of
 from robostream.plan import Cut, Schedule, WorkerShard, rank_lanes
 from tests.fixture_datasets import FIXTURES, copy_of
@@ -40,9 +45,9 @@ class Bench:
         cut = Cut(0, world_size, batch_size, drop_last=False)
         self.schedule = Schedule(stream.plan(0), cut, 0)
         budgets = WorkerBudgets(frame_bytes, 1 << 20, 8, 2, runs_ahead=True)
-        self.context = WorkerContext(
-            self.layout, WorkerShard(0, 2, len(self.layout.cameras)), budgets
-        )
+        shard = WorkerShard(0, 2, len(self.layout.cameras))
+        self.counters = np.zeros(len(COUNTERS))
+        self.context = WorkerContext(self.layout, shard, budgets, counters=self.counters)
         lanes = rank_lanes(cut, stream.lanes)
         self.builder = BatchBuilder(self.context, self.schedule, lanes)
         self.built = 0
@@ -52,6 +57,17 @@ class Bench:
         """What the cache of decoded frames holds."""
         cache: Any = self.context.decoders[0].cache
         return [owner for owner in cache._owners if owner is not None]
+
+    @property
+    def delivered(self) -> float:
+        """How many images the counters say were delivered."""
+        return float(self.counters[COUNTERS.index("images_delivered")])
+
+    def build_next(self) -> None:
+        """Build the next batch."""
+        share = self.builder.next_share()
+        assert share is not None
+        list(self.builder.fill([(share, self.arrays(share.size))]))
 
     def arrays(self, size: int) -> dict[str, Any]:
         """Return memory for a batch."""
@@ -122,9 +138,7 @@ def test_frames_decoded_ahead_are_dropped_with_the_builder(name: str) -> None:
     """They are kept within the memory for decoded frames until then."""
     with _bench(name, FRAME_BYTES[0], 4) as bench:
         decoder = bench.context.decoders[0]
-        share = bench.builder.next_share()
-        assert share is not None
-        list(bench.builder.fill([(share, bench.arrays(share.size))]))
+        bench.build_next()
         held = []
         while bench.builder.decode_ahead():
             held.append(len(decoder._uncached) + len(bench.cached))
@@ -138,9 +152,7 @@ def test_frames_decoded_ahead_are_dropped_with_the_builder(name: str) -> None:
 def test_without_memory_nothing_is_decoded_ahead() -> None:
     """So a worker without a frame cache holds no frames."""
     with _bench("short GOPs", 0, 4) as bench:
-        share = bench.builder.next_share()
-        assert share is not None
-        list(bench.builder.fill([(share, bench.arrays(share.size))]))
+        bench.build_next()
 
         assert not bench.builder.decode_ahead()
 
@@ -160,3 +172,55 @@ def test_an_error_ahead_is_raised_for_its_batch(tmp_path: Path) -> None:
 
         assert 0 < bench.built == steps_ahead
         assert str(ahead.value) == str(plain.value)
+
+
+def test_frames_that_no_cache_takes_are_not_decoded_far_ahead() -> None:
+    """A shared cache has a slot for every frame, but none for frames of another layout."""
+    with _bench("short GOPs", FRAME_BYTES[0], 4) as bench:
+        layout = shared_layout(bench.layout, on_disk=False)
+        other = dataclasses.replace(layout, slot_bytes=tuple(n // 2 for n in layout.slot_bytes))
+        decoder = bench.context.decoders[0]
+        decoder.cache = SharedFrameCache(np.zeros(other.nbytes, np.uint8), other)
+        bench.build_next()
+
+        assert bench.builder.decode_ahead()
+        assert decoder._uncached
+        assert not bench.builder.decode_ahead()
+
+
+@pytest.mark.parametrize("error", [VideoFileError("damaged"), MemoryError("no memory")])
+def test_an_error_that_passes_loses_no_batch(
+    error: Exception, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever decoding ahead raises: batches are decoded again, and one warning tells it."""
+    with _bench("windows", FRAME_BYTES[0], 1) as plain:
+        wanted = plain.batches(itertools.repeat(0), 1)
+    with _bench("windows", FRAME_BYTES[0], 1) as bench, caplog.at_level(logging.WARNING):
+        bench.build_next()
+        with monkeypatch.context() as patch:
+            patch.setattr(bench.context, "decode", _raise(error))
+            assert bench.builder.decode_ahead()
+        assert not bench.builder.decode_ahead()  # nothing beyond what failed
+        found = bench.batches(itertools.repeat(0), 1)
+
+    _assert_equal(found, wanted[1:])
+    assert [str(error) in record.message for record in caplog.records] == [True]
+
+
+def test_batches_before_a_bad_one_are_counted(tmp_path: Path) -> None:
+    """Also if all were built at once."""
+    root = copy_of("av1_multifile", tmp_path)
+    for video in sorted(root.glob("videos/*top/**/*.mp4"))[1:]:
+        video.write_bytes(b"no video")
+    with _bench_of(open_stream(root, shuffle=False), FRAME_BYTES[0], 1) as bench:
+        with pytest.raises(BadSampleError):
+            bench.batches(itertools.repeat(0), 1000)
+
+        assert bench.delivered > 0
+
+
+def _raise(error: Exception) -> Any:
+    def decode(_: Any) -> None:
+        raise error
+
+    return decode

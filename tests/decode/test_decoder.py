@@ -249,3 +249,20 @@ def test_a_missing_frame_is_reported_with_its_file(clip: VideoMaker) -> None:
 
     with pytest.raises(VideoFileError, match=r"plain\.mp4: the decoder gave no image for frame 5"):
         stage.decoder.draw(stage.clips[0], [5], clip("av1_g2").slots(1))
+
+
+def test_a_frame_that_is_decoded_again_is_held_once(clip: VideoMaker) -> None:
+    """First it is held beside the full cache, then in it; after its delivery, nothing is left."""
+    video = clip("av1_g2")
+    stage = Stage([video] * 2, [list(range(len(video)))] * 2, budget=FRAME_BYTES, max_waiting=1)
+    first, second = stage.clips
+    second.left[2] += 1  # it is delivered again later
+    stage.decoder.decode([(first, [0])])
+    second.want(2)
+    stage.decoder.decode([(second, [2])])
+    stage.decoder.close(first)
+    stage.decoder.decode([(second, [2])])
+    assert second.slots[2] >= 0
+    stage.decoder.draw(second, [2], video.slots(1))
+
+    assert stage.decoder._uncached == {}

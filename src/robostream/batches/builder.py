@@ -92,6 +92,7 @@ class BatchBuilder:
         # What is decoded ahead: the shares of batches that have no memory yet, and their parts.
         self._shares_ahead: deque[ScheduledStep] = deque()
         self._parts_ahead: dict[int, _BatchPart | BadSampleError] = {}
+        self._last_failure: Exception | None = None
         self._prefetcher = self._prefetch() if worker.prefetch_requests else None
 
     def next_share(self) -> ScheduledStep | None:
@@ -101,14 +102,19 @@ class BatchBuilder:
     def decode_ahead(self) -> bool:
         """Decode for batches after those that have memory; return False if there is none to decode.
 
-        Workers that wait for others so gain time for later, in the memory for decoded frames.
+        Workers that wait for others so gain time for later, in the memory for decoded frames. After
+        an error, nothing is decoded ahead until its batch is due, which raises it.
         """
         ahead = self._shares_ahead
-        if len(ahead) >= _MOST_BATCHES_AHEAD or not self._worker.has_room(_LEAST_ROOM):
+        if not self._worker.has_room(_LEAST_ROOM):
+            return False
+        if any(isinstance(p, BadSampleError) or p.failure for p in self._parts_ahead.values()):
             return False
         shares: list[ScheduledStep] = []
         frames = 0
-        while frames < FRAMES_AT_A_TIME and (share := next(self._steps, None)) is not None:
+        while frames < FRAMES_AT_A_TIME and len(ahead) + len(shares) < _MOST_BATCHES_AHEAD:
+            if (share := next(self._steps, None)) is None:
+                break
             shares.append(share)
             frames += self.count_frames(share)
         ahead += shares
@@ -134,6 +140,7 @@ class BatchBuilder:
         for share, arrays in shares:
             part = decoded.pop(share.step)
             if isinstance(part, BadSampleError):
+                self._finish(parts)
                 raise part
             self._clock.move_to(share.step)
             if part.failure is not None:
@@ -143,12 +150,14 @@ class BatchBuilder:
             if len(parts) == len(shares):
                 self._finish(parts)  # before the last batch is delivered, so that all is counted
             yield texts
-        for failure in dict.fromkeys(part.failure for part in parts if part.failure):
-            logger.warning(
-                "decoding several frames at once failed, but decoding each again for its own "
-                "sample did not, so nothing is missing. The first error was: %s",
-                failure,
-            )
+        for failure in dict.fromkeys(part.failure for part in parts):
+            if failure is not None and failure is not self._last_failure:
+                logger.warning(
+                    "decoding several frames at once failed, but decoding each again for its own "
+                    "sample did not, so nothing is missing. The first error was: %s",
+                    failure,
+                )
+                self._last_failure = failure
 
     def close(self) -> None:
         """Drop all frames and decoders."""
@@ -309,7 +318,7 @@ class BatchBuilder:
                             uses.fetch(needed)
                         ahead.setdefault(uses, []).extend(needed)
             worker.decode(ahead.items())
-        except (DatasetError, StorageError) as error:
+        except Exception as error:  # of which sample, `_decode_one_by_one` finds out
             return error
         return None
 

@@ -168,6 +168,8 @@ class FrameDecoder:
 
     def has_room(self, frames: int) -> bool:
         """Return whether so many more frames fit into the cache, with all that are not in it."""
+        if self._uncached and self.cache.keeps_used:
+            return False  # its slots are of no use to frames that it does not take
         return self.cache.has_room(len(self._uncached) + frames)
 
     def close(self, uses: Uses) -> None:
@@ -201,9 +203,9 @@ class FrameDecoder:
             deliver(frame, decoded)
             is_needed = False
         drawn = time.perf_counter()
-        if is_cached:
-            is_cached = cache.add(uses, frame, decoded, self._renderer.pack)
-        if is_needed and not is_cached:
+        if is_cached and cache.add(uses, frame, decoded, self._renderer.pack):
+            self._uncached.pop((uses, frame), None)  # the cache had no room before
+        elif is_needed:
             self._uncached[uses, frame] = decoded
         self._meter.convert_s += drawn - began
         self._meter.copy_s += time.perf_counter() - drawn

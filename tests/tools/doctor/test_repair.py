@@ -31,6 +31,7 @@ REPAIRED = {
     "times that begin late": 6,
     "a NaN in an action": 4,
     "times that do not ascend": 1,
+    "times in nanoseconds": 3,
     "zeros in a file of rows": 4,
     "a video is a folder": 0,
     "a video is a broken link": 0,
