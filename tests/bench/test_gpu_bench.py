@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from robostream.bench.gpu import (
     YUV,
     case_fields,
     measure_loader,
+    measure_ranks,
     nvdec_cases,
     upload_cases,
 )
@@ -66,6 +68,28 @@ def test_images_are_counted_from_the_first_batch_on(
     assert len(figures["rates"]) == 1
     assert figures["first_batch_s"] == pytest.approx(0.1)
     assert figures["decoders_in_use"] is None
+
+
+def test_ranks_divide_the_workers_and_the_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two ranks has a rate of its own; both run at the same time."""
+    monkeypatch.setattr(gpu, "_GPU", "cpu")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    seen: list[tuple[int | None, Any, Any]] = []
+    both = threading.Barrier(2, timeout=60)
+
+    def run_here(function: Any, **arguments: Any) -> Any:
+        case = arguments["case"]
+        seen.append((case.workers, case.options["rank"], case.options["world_size"]))
+        both.wait()
+        return function(**arguments)
+
+    monkeypatch.setattr(gpu, "run_process", run_here)
+    options = {"batch_size": 4, "workers": 2, "loader": YUV, "options": {"resize": None}}
+    case = case_of(FIXTURES / "av1_multifile", **options)
+    rates = measure_ranks(case, 2, seconds=0.3, frame_cache="auto")
+
+    assert sorted(seen) == [(1, 0, 2), (1, 1, 2)]
+    assert min(rates) > 0
 
 
 def test_each_row_of_the_docs_is_a_case_of_the_benchmark() -> None:

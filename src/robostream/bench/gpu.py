@@ -80,7 +80,7 @@ def run(
     if "ranks" in parts:
         cases = list(rank_cases(cores))
         figures["ranks"] = [_measure(c, seconds, ranks=n) for c, n in product(cases, _RANKS)]
-        print(_ranks_table(figures["ranks"]).text(), flush=True)
+        print(Table.of(figures["ranks"], _RANK_COLUMNS).text(), flush=True)
     nvdec = [case for codec in NVDEC_CODECS if codec in parts for case in nvdec_cases(codec)]
     if nvdec:
         figures["nvdec"] = [_measure(case, seconds) for case in nvdec]
@@ -323,11 +323,6 @@ def _upload_table(results: Sequence[Figures]) -> Table:
     return Table.of([pairs[order] for order in sorted(pairs)], _UPLOAD_COLUMNS)
 
 
-def _ranks_table(results: Sequence[Figures]) -> Table:
-    """Return the rates of ranks that share a GPU, and of all together. Pure."""
-    return Table.of(results, _RANK_COLUMNS)
-
-
 def _nvdec_table(results: Sequence[Figures]) -> Table:
     """Return the rates of decoding alone and of loaders, by image size and codec. Pure."""
     header = ["images", "codec", "GOP"]
@@ -372,9 +367,6 @@ PUBLICATION: Publication = Publication(
     {
         DOCS: {
             "gpu uploads": lambda repo: _upload_table(PUBLICATION.read(repo)["uploads"]).markdown(),
-            "gpu ranks": lambda repo: _ranks_table(
-                PUBLICATION.read(repo).get("ranks", ())
-            ).markdown(),
             "gpu nvdec": lambda repo: _nvdec_table(PUBLICATION.read(repo)["nvdec"]).markdown(),
         }
     },

@@ -92,7 +92,7 @@ def choose_resources(
     Frames that a GPU decodes stay in its memory; workers then share none.
     """
     ranks = 1 if gpu else local_ranks(cut.world_size)
-    shared = None if gpu else _shared_layout(layout, on_disk=limits.frame_cache_dir is not None)
+    shared = None if gpu else shared_layout(layout, on_disk=limits.frame_cache_dir is not None)
     lanes = len(rank_lanes(cut, plan.lanes))
     needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=gpu is not None)
     frames = _choose_frame_budget(
@@ -155,7 +155,7 @@ def _choose_frame_budget(
     return FrameBudget(most, False, reason + format_bytes(needed), needed - most)
 
 
-def _shared_layout(layout: BatchLayout, *, on_disk: bool) -> SharedFrameLayout:
+def shared_layout(layout: BatchLayout, *, on_disk: bool) -> SharedFrameLayout:
     """Return the layout of the decoded frames of a whole selection. Pure."""
     videos, cameras = layout.videos, layout.cameras
     episodes = [s.first_episode + s.dataset.selection.episodes for s in layout.sources]
