@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 # A process decodes for several batches at once, until its parts of them hold so many frames.
 FRAMES_AT_A_TIME = 32
-# It decodes ahead for at most so many batches, and while the memory for decoded frames has room for
-# several times as many.
+# It decodes ahead for at most so many batches that have no memory yet, as long as so many more
+# frames fit into the memory for decoded frames.
 _MOST_BATCHES_AHEAD = 96
 _LEAST_ROOM = 2 * FRAMES_AT_A_TIME
 
@@ -102,8 +102,8 @@ class BatchBuilder:
     def decode_ahead(self) -> bool:
         """Decode for batches after those that have memory; return False if there is none to decode.
 
-        Workers that wait for others so gain time for later, in the memory for decoded frames. After
-        an error, nothing is decoded ahead until its batch is due, which raises it.
+        A worker that waits for slower ones uses the time for later batches. After an error, it
+        decodes nothing ahead until the batch of that error is due, which raises it.
         """
         ahead = self._shares_ahead
         if not self._worker.has_room(_LEAST_ROOM):
