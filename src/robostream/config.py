@@ -65,8 +65,6 @@ HELD_BATCHES = 3
 # fewer are built ahead, but at least two.
 BATCH_MEMORY_BYTES = 640 * 1024**2
 BATCH_MEMORY_PER_WORKER_BYTES = 48 * 1024**2
-# Memory per worker for what it decodes beyond that while it waits for the slowest worker.
-DECODE_AHEAD_BYTES = 16 * 1024**2
 # Samples per batch: more are a mistake, and positions must fit into 64 bits.
 MOST_BATCH_SIZE = 1 << 31
 # Lanes of an order: each takes some tens of bytes in every process.

@@ -22,6 +22,7 @@ from robostream.errors import VideoFileError
 from robostream.loader.resources import shared_layout
 from robostream.loader.stream import cursor_of
 from robostream.plan import Cut, Schedule, WorkerShard, rank_lanes
+from robostream.tools import SynthSpec, make_dataset
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import open_stream
 from tests.parameters import examples
@@ -33,6 +34,9 @@ STREAMS: dict[str, dict[str, Any]] = {
     "long GOPs": {"root": FIXTURES / "h264_long_gop"},
     "no shuffle": {"root": FIXTURES / "av1_multifile", "shuffle": False},
 }
+LONG_EPOCH = SynthSpec(
+    episodes=60, distinct=2, min_frames=20, max_frames=24, cameras=1, width=32, height=32
+)
 FRAME_BYTES = [4 << 20, 1 << 20, 200_000]
 
 
@@ -147,6 +151,26 @@ def test_frames_decoded_ahead_are_dropped_with_the_builder(name: str) -> None:
         assert held
         assert max(held) * decoder.cache._pool.slot_bytes(0) <= FRAME_BYTES[0]
         assert (bench.cached, decoder._uncached) == ([], {})
+
+
+def test_frames_due_at_the_end_of_the_epoch_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the lead-in fill the memory; a worker that waits decodes ahead all the same."""
+    make_dataset(tmp_path / "synth", LONG_EPOCH)
+    window = {"observation.images.front": [-0.1, 0.0]}
+    options = {"lanes": 4, "episode_pool_size": 4, "delta_timestamps": window}
+    monkeypatch.setattr("robostream.batches.builder._MOST_SAMPLES_AHEAD", 8)
+    monkeypatch.setattr("robostream.batches.builder._LEAST_ROOM", 8)
+    with _bench_of(open_stream(tmp_path / "synth", **options), 60_000, 2) as bench:
+        cache = bench.context.decoders[0].cache
+        ahead = []
+        for _ in range(200):
+            bench.build_next()
+            if not cache.has_room(8):
+                ahead.append(bench.builder.decode_ahead())
+
+        assert sum(ahead) > 10
 
 
 def test_without_memory_nothing_is_decoded_ahead() -> None:

@@ -107,6 +107,26 @@ def test_nothing_gives_way_to_a_frame_delivered_later(
             assert len(before) < room or is_in == bool(gone)
 
 
+@given(
+    due=st.lists(st.integers(1, 500), min_size=1, max_size=15, unique=True),
+    frames=st.integers(1, 15),
+    until=st.integers(0, 500),
+    now=st.integers(0, 250),
+)
+def test_only_frames_due_later_make_room(due: list[int], frames: int, until: int, now: int) -> None:
+    """A full cache has room for as many frames as it holds that are due after `until` steps."""
+    clock = Clock()
+    cache = NextUseCache(len(due) * SMALL.nbytes)
+    uses = opened(cache, due, clock)
+    for frame in range(len(due)):
+        put(cache, uses, frame)
+    clock.move_to(now)
+    late = [step for step in due if step < now or step - now > until]
+
+    assert not cache.has_room(frames)
+    assert cache.has_room(frames, until) == (len(late) >= frames)
+
+
 def test_a_released_slot_is_taken_next() -> None:
     """A slot that was used before is taken first, so that no fresh memory is touched."""
     cache = NextUseCache(10 * SMALL.nbytes)

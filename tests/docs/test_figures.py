@@ -53,7 +53,7 @@ CHOSEN: dict[str, set[str]] = {
     "docs/gpu.md": {"420 MB", "6 GiB", "600 MiB"},
     "docs/inspect.md": {"2 GiB"},
     "docs/loading.md": {"640 MiB", "48 MiB", "3 GiB", "5 %", "30 %", "85 %"},
-    "docs/memory.md": {"16 MiB", "150 MB"},
+    "docs/memory.md": {"150 MB"},
     "docs/mixtures.md": {"3 times"},
     "docs/order.md": {"1 %", "50 %", "99 %"},
     "docs/slurm.md": {"5 minutes"},

@@ -4,7 +4,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.plan import CHUNK_FRAMES, DecodePacing, is_chunk_due, margin_frames
+from robostream.plan import (
+    CHUNK_FRAMES,
+    DecodePacing,
+    Schedule,
+    is_chunk_due,
+    lookahead_steps,
+    margin_frames,
+    schedule_steps,
+)
+from tests.plan.schedules import lanes_of, tours
 
 paces = st.builds(
     DecodePacing, st.integers(0, 500), st.integers(0, 100), behind=st.integers(0, 300)
@@ -63,3 +72,20 @@ def test_the_margin_is_small_beside_the_window(window: int) -> None:
 
     assert margin <= window
     assert margin <= 2 * window**0.5 + 2 * CHUNK_FRAMES
+
+
+@given(tour=tours(quarantine=False), window_frames=st.integers(0, 20))
+def test_what_is_decoded_ahead_is_delivered_soon(tour: Schedule, window_frames: int) -> None:
+    """A lane's frames up to the margin and a chunk beyond its head leave within so many steps."""
+    lanes = lanes_of(tour)
+    reach = margin_frames(tour.plan.window) + CHUNK_FRAMES + window_frames
+    steps = lookahead_steps(tour, window_frames)
+    delivered: list[list[tuple[int, int, int]]] = [[] for _ in lanes]
+    for share in schedule_steps(tour, lanes):
+        for at, frame, head in zip(share.lanes, share.frames, share.heads, strict=True):
+            delivered[at].append((share.step, frame, head))
+
+    for samples in delivered:
+        for step, _, head in samples:
+            later = [other for other, frame, _ in samples if frame < head + reach]
+            assert max(later) - step <= steps

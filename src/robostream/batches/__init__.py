@@ -9,7 +9,7 @@ sample_writer.py   samples written into batches, and the user's image transform
 builder.py         BatchBuilder: one process's parts of the batches of one iterator
 """
 
-from robostream.batches.builder import FRAMES_AT_A_TIME, BadSampleError, BatchBuilder
+from robostream.batches.builder import BadSampleError, BatchBuilder
 from robostream.batches.context import WorkerBudgets, WorkerContext
 from robostream.batches.sample_writer import (
     Texts,

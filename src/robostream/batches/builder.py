@@ -18,7 +18,7 @@ from robostream.batches.context import WorkerContext
 from robostream.batches.lane_lookahead import LaneLookahead, LaneShare
 from robostream.batches.prefetch import Prefetcher
 from robostream.batches.sample_writer import SampleParts, SampleWriter, Texts, WantedFrames
-from robostream.decode import ClipUses, Clock, Deliveries
+from robostream.decode import NEVER, ClipUses, Clock, Deliveries
 from robostream.errors import DatasetError, StorageError
 from robostream.plan import (
     CHUNK_FRAMES,
@@ -26,6 +26,7 @@ from robostream.plan import (
     Schedule,
     ScheduledStep,
     extra_frame,
+    lookahead_steps,
     margin_frames,
     schedule_steps,
 )
@@ -33,11 +34,11 @@ from robostream.plan import (
 logger = logging.getLogger(__name__)
 
 # A process decodes for several batches at once, until its parts of them hold so many frames.
-FRAMES_AT_A_TIME = 32
-# It decodes ahead for at most so many batches that have no memory yet, as long as so many more
-# frames fit into the memory for decoded frames.
-_MOST_BATCHES_AHEAD = 96
-_LEAST_ROOM = 2 * FRAMES_AT_A_TIME
+_FRAMES_AT_A_TIME = 64
+# It decodes ahead for batches that have no memory yet: at most so many samples, as long as so many
+# more frames fit into the memory for decoded frames.
+_MOST_SAMPLES_AHEAD = 1024
+_LEAST_ROOM = 64
 
 _num_left = operator.attrgetter("num_left")
 # Frames to decode, by clip.
@@ -76,7 +77,8 @@ class BatchBuilder:
         self._worker = worker
         self._schedule = schedule
         self._writer = SampleWriter(worker, schedule)
-        self._longest_window = max((c.stack[0] for c in worker.layout.cameras), default=0)
+        layout = worker.layout
+        self._longest_window = max((c.stack[0] for c in layout.cameras), default=0)
         self._clock = Clock()
         self._lanes: list[LaneLookahead] = []
         # The clips of samples without a lane, and those to close because they are delivered.
@@ -89,15 +91,31 @@ class BatchBuilder:
                 numbers.append(number)
                 self._lanes.append(self._open_lane(number, at))
         self._steps = schedule_steps(schedule, numbers)
+        self._has_begun = False
         # What is decoded ahead: the shares of batches that have no memory yet, and their parts.
         self._shares_ahead: deque[ScheduledStep] = deque()
         self._parts_ahead: dict[int, _BatchPart | BadSampleError] = {}
+        self._most_ahead = -(-_MOST_SAMPLES_AHEAD // schedule.cut.batch_size)
+        # Frames that are delivered later than this may go for them: those of the lead-in, which are
+        # due at the end of the epoch. In long GOPs, decoding them again would cost far more.
+        self._steps_ahead = NEVER
+        if not any(camera.has_long_gops for camera in layout.cameras):
+            longest = max(map(layout.window_frames, range(len(layout.cameras))), default=0)
+            self._steps_ahead = self._most_ahead + lookahead_steps(schedule, longest)
         self._last_failure: Exception | None = None
         self._prefetcher = self._prefetch() if worker.prefetch_requests else None
 
     def next_share(self) -> ScheduledStep | None:
-        """Return this process's share of the next step, or None after the last step."""
+        """Return this process's share of the next batch, or None after the last one."""
         return self._shares_ahead.popleft() if self._shares_ahead else next(self._steps, None)
+
+    def next_shares(self, most: int) -> list[ScheduledStep]:
+        """Return this process's shares of the next batches to fill together: at most so many.
+
+        The first batch is filled alone, so that it comes soon.
+        """
+        most, self._has_begun = most if self._has_begun else 1, True
+        return self._take(iter(self.next_share, None), most)
 
     def decode_ahead(self) -> bool:
         """Decode for batches after those that have memory; return False if there is none to decode.
@@ -106,25 +124,15 @@ class BatchBuilder:
         decodes nothing ahead until the batch of that error is due, which raises it.
         """
         ahead = self._shares_ahead
-        if not self._worker.has_room(_LEAST_ROOM):
+        if not self._worker.has_room(_LEAST_ROOM, self._steps_ahead):
             return False
         if any(isinstance(p, BadSampleError) or p.failure for p in self._parts_ahead.values()):
             return False
-        shares: list[ScheduledStep] = []
-        frames = 0
-        while frames < FRAMES_AT_A_TIME and len(ahead) + len(shares) < _MOST_BATCHES_AHEAD:
-            if (share := next(self._steps, None)) is None:
-                break
-            shares.append(share)
-            frames += self.count_frames(share)
+        shares = self._take(self._steps, self._most_ahead - len(ahead))
         ahead += shares
         self._parts_ahead |= zip([s.step for s in shares], self._decode_parts(shares), strict=False)
         self._worker.count()
         return bool(shares)
-
-    def count_frames(self, share: ScheduledStep) -> int:
-        """Return about how many frames a share of a batch has, at least one."""
-        return max(1, len(share.places) * self._longest_window)
 
     def fill(self, shares: Sequence[tuple[ScheduledStep, Arrays]]) -> Iterator[Texts]:
         """Write this process's parts of some batches; yield the texts of each when it is written.
@@ -169,6 +177,17 @@ class BatchBuilder:
             self._ending += clips
         self._close_clips()
         self._lanes.clear()
+
+    def _take(self, shares: Iterator[ScheduledStep], most: int) -> list[ScheduledStep]:
+        """Take shares of batches until they hold enough frames to decode at a time."""
+        taken: list[ScheduledStep] = []
+        frames = 0
+        while frames < _FRAMES_AT_A_TIME and len(taken) < most:
+            if (share := next(shares, None)) is None:
+                break
+            taken.append(share)
+            frames += max(1, len(share.places) * self._longest_window)
+        return taken
 
     def _decode_parts(self, shares: Sequence[ScheduledStep]) -> list[_BatchPart | BadSampleError]:
         """Decode this process's parts of some batches, all at once.

@@ -142,12 +142,13 @@ class WorkerContext:
         """Drop the cached frames and the waiting decoder of a clip."""
         self.decoders[uses.clip.camera].close(uses)
 
-    def has_room(self, frames: int) -> bool:
+    def has_room(self, frames: int, until: int) -> bool:
         """Return whether so many more decoded frames fit into the memory for them.
 
+        Only frames that are delivered after the next `until` steps may be evicted for them.
         Never on a GPU, where decoded frames take memory of the decoder.
         """
-        return self._on_gpu is None and self._all_decoders[0].has_room(frames)
+        return self._on_gpu is None and self._all_decoders[0].has_room(frames, until)
 
     def count(self) -> None:
         """Add the counts since the last call to the shared counters."""

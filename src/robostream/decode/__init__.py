@@ -27,7 +27,15 @@ from robostream.decode.backends import (
     new_context,
     new_packet,
 )
-from robostream.decode.clip import Clip, ClipUses, Clock, Deliveries, Uses, needed_frames
+from robostream.decode.clip import (
+    NEVER,
+    Clip,
+    ClipUses,
+    Clock,
+    Deliveries,
+    Uses,
+    needed_frames,
+)
 from robostream.decode.decoder import FrameDecoder
 from robostream.decode.ffmpeg import load_ffmpeg
 from robostream.decode.frame_cache import FrameCache, SharedFrameCache, SharedFrameLayout

@@ -166,11 +166,14 @@ class FrameDecoder:
         """Return whether a frame is decoded and there."""
         return uses.slots[frame] >= 0 or (uses, frame) in self._uncached
 
-    def has_room(self, frames: int) -> bool:
-        """Return whether so many more frames fit into the cache, with all that are not in it."""
+    def has_room(self, frames: int, until: int) -> bool:
+        """Return whether so many more frames fit into the cache, with all that are not in it.
+
+        Only frames that are delivered after the next `until` steps may be evicted for them.
+        """
         if self._uncached and self.cache.keeps_used:
             return False  # its slots are of no use to frames that it does not take
-        return self.cache.has_room(len(self._uncached) + frames)
+        return self.cache.has_room(len(self._uncached) + frames, until)
 
     def close(self, uses: Uses) -> None:
         """Drop the decoded frames and the waiting decoder of a clip."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.decode.clip import Clip, Uses
+from robostream.decode.clip import NEVER, Clip, Uses
 from robostream.decode.frames import DecodedFrame, FrameLayout, PackedFrame, frame_layout
 from robostream.plan import Ints
 
@@ -76,8 +76,11 @@ class FrameCache:
         """Return whether all frames [first, stop) of an episode are cached for later epochs."""
         return False
 
-    def has_room(self, frames: int) -> bool:
-        """Return whether so many more frames can be cached without an eviction."""
+    def has_room(self, frames: int, until: int = NEVER) -> bool:
+        """Return whether so many more frames can be cached.
+
+        Only frames that are delivered after the next `until` steps may be evicted for them.
+        """
         return self.keeps_used
 
     def take_evictions(self) -> int:

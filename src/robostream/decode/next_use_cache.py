@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robostream.decode.clip import Clip, Uses
+from robostream.decode.clip import NEVER, Clip, Uses
 from robostream.decode.frame_cache import FrameCache, Pack
 from robostream.decode.frames import MARGIN_BYTES, DecodedFrame, PackedFrame, SlotMemory
 
@@ -76,9 +76,14 @@ class BufferPool:
             free = self._free[nbytes]
         return free.pop()
 
+    @property
+    def largest_bytes(self) -> int:
+        """The largest size of slots in use; 0 if there are none."""
+        return max(self._free, default=0)
+
     def has_room(self, count: int) -> bool:
         """Return whether so many more slots of the largest size in use can be taken."""
-        nbytes = max(self._free, default=0)
+        nbytes = self.largest_bytes
         if not nbytes:
             return False
         block = max(_BLOCK_BYTES, nbytes)
@@ -198,9 +203,20 @@ class NextUseCache(FrameCache):
                 self._owners[slot] = None
                 self._pool.give(slot)
 
-    def has_room(self, frames: int) -> bool:
-        """Return whether so many more frames of the largest size can be cached."""
-        return self._pool.has_room(frames)
+    def has_room(self, frames: int, until: int = NEVER) -> bool:
+        """Return whether so many more frames of the largest size can be cached.
+
+        Only frames that are delivered after the next `until` steps may be evicted for them.
+        """
+        if self._pool.has_room(frames):
+            return True
+        if until == NEVER:
+            return False
+        victims = self._victims_of(self._pool.largest_bytes, least=frames)
+        if len(victims) < frames:
+            return False
+        owner = self._owners[victims[frames - 1][1]]
+        return owner is not None and owner[0].due_of(owner[1]) > until
 
     def take_evictions(self) -> int:
         """Return how many frames were evicted since the last call."""
@@ -209,12 +225,7 @@ class NextUseCache(FrameCache):
 
     def _take_furthest(self, nbytes: int, due: int) -> int | None:
         """Return a slot, if need be of a frame that is delivered after `due`."""
-        victims = self._victims.get(nbytes)
-        if not victims or self._added_since_scan >= min(
-            _VICTIMS_PER_SCAN, self._pool.num_slots // 16
-        ):
-            victims = self._victims[nbytes] = self._find_victims(nbytes)
-            self._added_since_scan = 0
+        victims = self._victims_of(nbytes, least=1)
         while victims and victims[0][0] > due:
             _, slot = victims.popleft()
             owner = self._owners[slot]
@@ -226,6 +237,15 @@ class NextUseCache(FrameCache):
                 self._evict(uses, frame)
                 break
         return self._pool.take(nbytes)
+
+    def _victims_of(self, nbytes: int, *, least: int) -> deque[tuple[int, int]]:
+        """Return the victims of a size; the list is made anew if it is old or has too few."""
+        victims = self._victims.get(nbytes, ())
+        age = min(_VICTIMS_PER_SCAN, self._pool.num_slots // 16)
+        if len(victims) < least or self._added_since_scan >= age:
+            self._victims[nbytes] = self._find_victims(nbytes)
+            self._added_since_scan = 0
+        return self._victims[nbytes]
 
     def _find_victims(self, nbytes: int) -> deque[tuple[int, int]]:
         """Return (due, slot) of the cached frames of a size that are delivered last."""

@@ -99,7 +99,6 @@ def choose_resources(
         limits.frame_cache_bytes,
         shared,
         sum(needed),
-        ahead=0 if gpu else num_workers * config.DECODE_AHEAD_BYTES,
         memory=free_gpu_memory(gpu) if gpu else usable_memory(),
         ranks=ranks,
     )
@@ -129,14 +128,13 @@ def _choose_frame_budget(
     shared: SharedFrameLayout | None,
     needed: int,
     *,
-    ahead: int,
     memory: int,
     ranks: int,
 ) -> FrameBudget:
     """Return the memory for decoded frames, of what `ranks` ranks may use together. Pure.
 
-    With `needed` bytes every frame is decoded once; `ahead` are for what workers decode while they
-    wait for others. `shared` is the layout of the decoded frames of the whole selection.
+    With `needed` bytes every frame is decoded once. `shared` is the layout of the decoded frames of
+    the whole selection.
     """
     whole = shared.nbytes if shared is not None and any(shared.slot_bytes) else 0
     if shared is not None and shared.has_checksums and whole:
@@ -150,7 +148,7 @@ def _choose_frame_budget(
     if shared is not None and whole <= most:
         return FrameBudget(whole, whole > 0, "all decoded frames of the selection fit")
     if needed <= most:
-        return FrameBudget(min(needed + ahead, most), False, "what the lanes need")
+        return FrameBudget(needed, False, "what the lanes need")
     reason = f"a quarter of the memory left to {ranks} ranks; the lanes would need "
     return FrameBudget(most, False, reason + format_bytes(needed), needed - most)
 

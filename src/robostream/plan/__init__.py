@@ -37,6 +37,7 @@ from robostream.plan.schedule import (
     first_place,
     frame_memory,
     is_chunk_due,
+    lookahead_steps,
     margin_frames,
     schedule_steps,
 )

@@ -181,6 +181,16 @@ def margin_frames(window: int) -> int:
     return min(2 * isqrt(window) + 2 * CHUNK_FRAMES, window)
 
 
+def lookahead_steps(schedule: Schedule, window_frames: int) -> int:
+    """Return in how many steps the frames that are decoded ahead now are all delivered. Pure.
+
+    `window_frames` lie between the ends of the longest window of a sample.
+    """
+    plan = schedule.plan
+    frames = plan.window + window_frames + margin_frames(plan.window) + CHUNK_FRAMES
+    return -(-frames * plan.lanes // schedule.cut.step_size)
+
+
 @dataclass(frozen=True, slots=True)
 class CameraFrames:
     """The decoded frames of a camera, as input to `frame_memory`."""

@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from robostream.assemble import Arrays
 from robostream.batches import (
-    FRAMES_AT_A_TIME,
     BadSampleError,
     BatchBuilder,
     Texts,
@@ -33,7 +32,7 @@ from robostream.batches import (
 from robostream.decode import COUNTERS
 from robostream.device import LESS_MEMORY, ByteArray, map_memory, unpack
 from robostream.errors import WorkerError
-from robostream.plan import Schedule, ScheduledStep, WorkerShard, rank_lanes
+from robostream.plan import Schedule, WorkerShard, rank_lanes
 from robostream.workers.protocol import (
     Assign,
     Begin,
@@ -151,7 +150,7 @@ class Worker:
             before = None if live.after is None else self._iterators.get(live.after)
             if live.slots and not (before and before.slots):
                 self._iterators.move_to_end(iterator)
-                yield from self._build(iterator, FRAMES_AT_A_TIME)
+                yield from self._build(iterator, len(live.slots))
                 return
 
     def decode_ahead(self) -> bool:
@@ -177,18 +176,6 @@ class Worker:
             self.end(iterator)
         self._context.close()
 
-    def _next_parts(
-        self, live: _LiveIterator, num_frames: int
-    ) -> list[tuple[ScheduledStep, Arrays]]:
-        """Return the next parts to build, and their arrays, until they hold so many frames."""
-        parts: list[tuple[ScheduledStep, Arrays]] = []
-        while live.slots and num_frames > 0:
-            slot, step = live.slots.popleft(), live.builder.next_share()
-            assert step is not None, "an iterator is not asked beyond its end"
-            parts.append((step, self._view(slot, step.size)))
-            num_frames -= live.builder.count_frames(step)
-        return parts
-
     def _view(self, slot: int, size: int) -> Arrays:
         """Return the arrays of a batch in a slot."""
         arrays = self._views.get((slot, size))
@@ -199,11 +186,15 @@ class Worker:
             arrays = self._views[slot, size] = views
         return arrays
 
-    def _build(self, iterator: int, num_frames: int) -> Iterator[Built | Failed]:
-        """Yield one message for several batches: sending and waking up take time."""
+    def _build(self, iterator: int, most: int) -> Iterator[Built | Failed]:
+        """Build at most so many batches; yield one message for several: waking up takes time."""
         began = time.perf_counter()
         live = self._iterators[iterator]
-        parts = self._next_parts(live, num_frames)
+        parts = [
+            (share, self._view(live.slots.popleft(), share.size))
+            for share in live.builder.next_shares(most)
+        ]
+        assert parts, "an iterator is not asked beyond its end"
         built: dict[int, Texts] = {}
         failed: Failed | None = None
         step, reported = parts[0][0].step, time.perf_counter()
