@@ -26,7 +26,7 @@ from robostream.meta.episodes import (
     load_episodes,
     report_contradiction,
 )
-from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
+from robostream.meta.features import LANGUAGE_KEYS, Features, resized
 from robostream.meta.info import SAY_TOOL, DatasetInfo, parse_info
 from robostream.meta.locate import (
     explain_empty,
@@ -163,9 +163,8 @@ class LeRobotDatasetMetadata:
     @property
     def has_language_columns(self) -> bool:
         """Whether language annotations are declared."""
-        return any(key in self.features for key in LANGUAGE_KEYS) or bool(
-            keys_of_dtype(self.features, ["language"])
-        )
+        entries = self.features.items()
+        return any(key in LANGUAGE_KEYS or e["dtype"] == "language" for key, e in entries)
 
     @property
     def tools(self) -> list[dict[str, Any]]:
