@@ -114,16 +114,13 @@ class DatasetInfo:
         """Raise MetadataError if a number is out of range or a camera has no path."""
         # In v2.x, the chunk of an episode follows from chunks_size.
         counts = [*_TOTALS, "chunks_size"] if self.is_v2 else _TOTALS
-        above = int | float, math.ulp(0), "a number above 0 and at most"
-        whole = int, 0, "a whole number from 0 to"
-        for name, (kind, least, wanted) in [(n, above) for n in _SIZES] + [
-            (n, whole) for n in counts
-        ]:
+        above = int | float, math.ulp(0), f"a number above 0 and at most {_MOST:g}"
+        whole = int, 0, f"a whole number from 0 to {_MOST:g}"
+        limits = [(name, above) for name in _SIZES] + [(name, whole) for name in counts]
+        for name, (kind, least, wanted) in limits:
             value = getattr(self, name)
             if not isinstance(value, kind) or not least <= value <= _MOST:
-                raise MetadataError(
-                    f"{where}: {name} must be {wanted} {_MOST:g}, got {value!r:.200}"
-                )
+                raise MetadataError(f"{where}: {name} must be {wanted}, got {value!r:.200}")
         usual = _V2_PATHS if self.is_v2 else _PATHS
         if self.video_keys and not self.video_path:
             raise MetadataError(
