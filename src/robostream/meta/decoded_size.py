@@ -173,18 +173,19 @@ class DecodedSize:
     def _pages(self, chunk: Any, group: int, leaf: Leaf) -> Pages:
         values = coded = dictionary = entries = largest = texts = 0
         try:
-            for page in _pages_in(self._read, *chunk_range(chunk), chunk.num_values):
-                if page.kind == _DICTIONARY_PAGE:
-                    dictionary, entries = dictionary + page.size, entries + page.values
+            pages = _page_headers(self._read, *chunk_range(chunk), chunk.num_values)
+            for kind, size, count, encoding in pages:
+                if kind == _DICTIONARY_PAGE:
+                    dictionary, entries = dictionary + size, entries + count
                     continue
-                largest, values = max(largest, page.size), values + page.values
-                if page.encoding in _DICTIONARY_ENCODINGS:
-                    coded += page.values
-                elif page.encoding == _DELTA_BYTE_ARRAY:
+                largest, values = max(largest, size), values + count
+                if encoding in _DICTIONARY_ENCODINGS:
+                    coded += count
+                elif encoding == _DELTA_BYTE_ARRAY:
                     # A text may repeat any part of the one before.
-                    texts += page.size * max(page.values, 1)
+                    texts += size * max(count, 1)
                 else:
-                    texts += page.size
+                    texts += size
         except (KeyError, TypeError, ValueError) as error:
             raise DataFileError(
                 f"{self._where}: a page header of row group {group}, column {leaf.path}, cannot be "
@@ -217,17 +218,13 @@ def chunk_range(chunk: Any) -> tuple[int, int]:
     return start, start + chunk.total_compressed_size
 
 
-class _Page(NamedTuple):
-    """A page header: the kind of page, its bytes decompressed, its values and their encoding."""
+def _page_headers(
+    read: ReadRange, start: int, stop: int, values: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield of each page its kind, its bytes decompressed, its values and their encoding.
 
-    kind: int
-    size: int
-    values: int
-    encoding: int
-
-
-def _pages_in(read: ReadRange, start: int, stop: int, values: int) -> Iterator[_Page]:
-    """Yield the page headers in a range of bytes, until the data pages have `values` values."""
+    Ends with the range of bytes, or once the data pages have `values` values.
+    """
     # A header is a Thrift struct of these fields: 1 the kind of page, 2 its size decompressed, 3
     # its stored size, and a struct that depends on the kind, of which 1 is the number of values.
     if stop - start <= _SMALL_CHUNK_BYTES:
@@ -238,13 +235,13 @@ def _pages_in(read: ReadRange, start: int, stop: int, values: int) -> Iterator[_
         kind = header[1]
         struct, encoding = _BY_KIND.get(kind, (None, 0))
         inner = {1: 0, 0: -1} if struct is None else header[struct]
-        page = _Page(kind, header[2], inner[1], inner[encoding])
-        if page.size < 0 or page.values < 0 or header[3] < 0:
+        size, count, stored = header[2], inner[1], header[3]
+        if min(size, count, stored) < 0:
             raise ValueError("a negative size")
-        yield page
+        yield kind, size, count, inner[encoding]
         if kind != _DICTIONARY_PAGE:
-            values -= page.values
-        start += length + header[3]
+            values -= count
+        start += length + stored
 
 
 def _header(read: ReadRange, start: int, stop: int) -> tuple[dict[int, Any], int]:

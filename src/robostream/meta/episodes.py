@@ -75,7 +75,11 @@ class EpisodeTable(Sequence[dict[str, Any]]):
     def __getitem__(self, key: slice) -> Sequence[dict[str, Any]]: ...
     def __getitem__(self, key: str | int | slice) -> Any:
         if isinstance(key, str):
-            return self._column(key)
+            if key in self._numbers:
+                return self._numbers[key]
+            if key in self._texts:
+                return self._texts[key].to_pylist()
+            raise KeyError(f"the episode table has no column {key!r}; it has {self.columns}")
         if isinstance(key, slice):
             return [self[i] for i in range(*key.indices(len(self)))]
         if not -len(self) <= key < len(self):
@@ -107,13 +111,6 @@ class EpisodeTable(Sequence[dict[str, Any]]):
             _digest_into(of_column, self._texts[name])
             total.update(of_column.digest())
         return total.hexdigest()
-
-    def _column(self, name: str) -> Any:
-        if name in self._numbers:
-            return self._numbers[name]
-        if name in self._texts:
-            return self._texts[name].to_pylist()
-        raise KeyError(f"the episode table has no column {name!r}; it has {self.columns}")
 
 
 def empty_episodes() -> EpisodeTable:

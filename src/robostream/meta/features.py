@@ -320,16 +320,12 @@ def _decode(codes: npt.NDArray[np.float32], coding: DepthCoding) -> npt.NDArray[
     if coding.use_log:
         log_low, log_high = math.log(low + shift), math.log(high + shift)
         step = np.float32((log_high - log_low) / CODE_MAX)
-        metres = _exp(codes * step + np.float32(log_low)) - np.float32(shift)
+        # LeRobot decodes with torch's float32 exponential. numpy's differs in the last bit, which
+        # moves two of the 4096 codes by a millimetre. Only depth needs torch here.
+        import torch
+
+        shifted = torch.from_numpy(codes * step + np.float32(log_low)).exp().numpy()
+        metres = shifted - np.float32(shift)
     else:
         metres = codes * np.float32((high - low) / CODE_MAX) + np.float32(low)
     return metres.clip(np.float32(low), np.float32(high)).astype(np.float32, copy=False)
-
-
-def _exp(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    # LeRobot decodes with torch's float32 exponential. numpy's differs in the last bit, which moves
-    # two of the 4096 codes by a millimetre. Only depth needs torch here.
-    import torch
-
-    result: npt.NDArray[np.float32] = torch.from_numpy(values).exp().numpy()
-    return result

@@ -112,20 +112,15 @@ class DatasetInfo:
 
     def check(self, where: str) -> None:
         """Raise MetadataError if a number is out of range or a camera has no path."""
-
-        def is_valid(name: str, kind: Any, least: float) -> bool:
-            value = getattr(self, name)
-            return isinstance(value, kind) and least <= value <= _MOST
-
         # In v2.x, the chunk of an episode follows from chunks_size.
         counts = [*_TOTALS, "chunks_size"] if self.is_v2 else _TOTALS
-        above = f"a number above 0 and at most {_MOST:g}"
-        whole = f"a whole number from 0 to {_MOST:g}"
-        wrong = [(n, above) for n in _SIZES if not is_valid(n, int | float, math.ulp(0))]
-        wrong += [(name, whole) for name in counts if not is_valid(name, int, 0)]
-        for name, wanted in wrong:
-            got = f"{getattr(self, name)!r:.200}"
-            raise MetadataError(f"{where}: {name} must be {wanted}, got {got}")
+        above = int | float, math.ulp(0), f"a number above 0 and at most {_MOST:g}"
+        whole = int, 0, f"a whole number from 0 to {_MOST:g}"
+        limits = [(name, above) for name in _SIZES] + [(name, whole) for name in counts]
+        for name, (kind, least, wanted) in limits:
+            value = getattr(self, name)
+            if not isinstance(value, kind) or not least <= value <= _MOST:
+                raise MetadataError(f"{where}: {name} must be {wanted}, got {value!r:.200}")
         usual = _V2_PATHS if self.is_v2 else _PATHS
         if self.video_keys and not self.video_path:
             raise MetadataError(
@@ -136,7 +131,7 @@ class DatasetInfo:
         if self.video_path is not None:
             names = [{"video_key": key} for key in ("top", *self.video_keys)]
             self._check_template("video_path", usual["video_path"], where, names)
-            files = {fill_path(self.video_path, 0, 0, key) for key in self.video_keys}
+            files = {_fill_path(self.video_path, 0, 0, key) for key in self.video_keys}
             if len(files) < len(self.video_keys):
                 raise MetadataError(
                     f"{where}: video_path is {self.video_path!r}, which is the same file for the "
@@ -170,12 +165,12 @@ class DatasetInfo:
 
     def data_file(self, chunk: int, file: int) -> str:
         """Return the path of a data file below the root; raise if it leads outside."""
-        return check_relative_path(fill_path(self.data_path, chunk, file))
+        return check_relative_path(_fill_path(self.data_path, chunk, file))
 
     def video_file(self, camera: str, chunk: int, file: int) -> str:
         """Return the path of a video below the root; raise if it leads outside."""
         assert self.video_path is not None  # `check`: videos have a path
-        return check_relative_path(fill_path(self.video_path, chunk, file, camera))
+        return check_relative_path(_fill_path(self.video_path, chunk, file, camera))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of info.json: shapes as lists, and no `tools` if there are none."""
@@ -239,7 +234,7 @@ def _with_v2_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     return _V2_PATHS | dict(values) | whole
 
 
-def fill_path(template: str, chunk: int, file: int, camera: str = "") -> str:
+def _fill_path(template: str, chunk: int, file: int, camera: str = "") -> str:
     """Return the path of a file; in v2.x, `file` is the episode and `chunk` its chunk. Pure."""
     v2_numbers = {"episode_chunk": chunk, "episode_index": file}
     return template.format(video_key=camera, chunk_index=chunk, file_index=file, **v2_numbers)

@@ -26,12 +26,7 @@ from robostream.errors import (
     StorageError,
     UnreachableError,
 )
-from robostream.storage import (
-    CacheSettings,
-    Location,
-    as_location,
-    parse_repo_url,
-)
+from robostream.storage import CacheSettings, Location, as_location, parse_repo_url
 
 logger = logging.getLogger(__name__)
 
@@ -116,14 +111,13 @@ def _download_cached(
     repo_id: str, revision: str | None, fetch: Callable[[str, str], tuple[Path, str]]
 ) -> tuple[Path, str]:
     """Download a revision; without one, use the newest version that the cache has."""
-    first_error: UnreachableError | None = None
+    errors = []
     for ref in config.READABLE_VERSIONS if revision is None else [revision]:
         try:
             return fetch(repo_id, ref)
         except UnreachableError as error:
-            first_error = first_error or error
-    assert first_error is not None
-    raise first_error
+            errors.append(error)
+    raise errors[0]
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from robostream.meta.episodes import (
     load_episodes,
     report_contradiction,
 )
-from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
-from robostream.meta.info import SAY_TOOL, DatasetInfo, fill_path, parse_info
+from robostream.meta.features import LANGUAGE_KEYS, Features, resized
+from robostream.meta.info import SAY_TOOL, DatasetInfo, parse_info
 from robostream.meta.locate import (
     explain_empty,
     explain_missing,
@@ -163,9 +163,8 @@ class LeRobotDatasetMetadata:
     @property
     def has_language_columns(self) -> bool:
         """Whether language annotations are declared."""
-        return any(key in self.features for key in LANGUAGE_KEYS) or bool(
-            keys_of_dtype(self.features, ["language"])
-        )
+        entries = self.features.items()
+        return any(key in LANGUAGE_KEYS or e["dtype"] == "language" for key, e in entries)
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -203,8 +202,7 @@ class LeRobotDatasetMetadata:
 
     def get_data_file_path(self, ep_index: int) -> Path:
         """Return the Parquet file of an episode, relative to the root."""
-        chunk, file = self._file_numbers("data", ep_index)
-        return Path(fill_path(self.data_path, chunk, file))
+        return Path(self.info.data_file(*self._file_numbers("data", ep_index)))
 
     def get_video_file_path(self, ep_index: int, vid_key: str) -> Path:
         """Return the MP4 file of an episode's camera, relative to the root."""
@@ -212,9 +210,8 @@ class LeRobotDatasetMetadata:
             raise SelectionError(
                 f"{vid_key!r} is no video of {self.repo_id}; its videos are {self.video_keys}"
             )
-        chunk, file = self._file_numbers(f"videos/{vid_key}", ep_index)
-        assert self.video_path is not None  # DatasetInfo.check: videos have a path
-        return Path(fill_path(self.video_path, chunk, file, vid_key))
+        numbers = self._file_numbers(f"videos/{vid_key}", ep_index)
+        return Path(self.info.video_file(vid_key, *numbers))
 
     def get_task_index(self, task: str) -> int | None:
         """Return the task_index of a text, or None if the dataset has no such task."""

@@ -56,13 +56,7 @@ from robostream.storage.location import (
     parse_repo_url,
     redact,
 )
-from robostream.storage.opener import (
-    CacheWarmer,
-    CancellingPool,
-    FileOpener,
-    LruCache,
-    open_cache,
-)
+from robostream.storage.opener import CacheWarmer, CancellingPool, FileOpener, LruCache, open_cache
 from robostream.storage.retry import TRAFFIC, Traffic
 
 if TYPE_CHECKING:

@@ -27,11 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.storage.cache_folder import (
-    is_block_size,
-    open_private,
-    open_writable_or_readable,
-)
+from robostream.storage.cache_folder import is_block_size, open_private, open_writable_or_readable
 
 MAGIC = b"RSBLOCKS"
 # `serial` is random for each fill, so that a block that was evicted and fetched again differs from

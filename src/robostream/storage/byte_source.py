@@ -189,8 +189,7 @@ class LocalStore:
     def list_files(self, folder: str) -> dict[str, int]:
         """Return the size of every file below a folder."""
         # Unlike pathlib, glob follows links: chunks may lie on several disks.
-        pattern = f"{glob.escape(folder)}/**/*"
-        found = glob.iglob(pattern, root_dir=self._root, recursive=True)
+        found = glob.iglob(f"{glob.escape(folder)}/**/*", root_dir=self._root, recursive=True)
         files = ((name, self._root / name) for name in found)
         return {name: path.stat().st_size for name, path in files if path.is_file()}
 

@@ -69,10 +69,7 @@ class CachedFile:
         """Return exactly the bytes [start, stop); fetch and keep what is missing."""
         # Of several processes that miss the same bytes, one fetches them and the others wait.
         pieces = self._find(*self._check(start, stop))
-        if len(whole := pieces.get(start, b"")) == stop - start:
-            return whole
-        gaps = _gaps(pieces, start, stop)
-        if gaps:
+        if gaps := _gaps(pieces, start, stop):
             with self.claim(gaps[0][0], gaps[-1][1]):
                 for gap in gaps:
                     pieces |= self._find_or_fetch(*gap, fetch)

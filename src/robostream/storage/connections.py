@@ -209,8 +209,11 @@ class _TlsConnection(http.client.HTTPSConnection):
 
 
 def _connect(address: SplitResult) -> http.client.HTTPConnection:
-    proxy = _proxy_of(address)
-    server = address if proxy is None else proxy
+    proxy = None
+    named = getproxies().get(address.scheme)
+    if named and not proxy_bypass(address.hostname or ""):
+        proxy = split_url(named if "://" in named else f"http://{named}")
+    server = proxy or address
     host, port = server.hostname or "", server.port
     if address.scheme != "https":
         return _PlainConnection(host, port, proxy)
@@ -218,13 +221,6 @@ def _connect(address: SplitResult) -> http.client.HTTPConnection:
     if proxy is not None:
         connection.set_tunnel(address.hostname or "", address.port or 443, _proxy_headers(proxy))
     return connection
-
-
-def _proxy_of(address: SplitResult) -> SplitResult | None:
-    proxy = getproxies().get(address.scheme)
-    if not proxy or proxy_bypass(address.hostname or ""):
-        return None
-    return split_url(proxy if "://" in proxy else f"http://{proxy}")
 
 
 def _proxy_headers(proxy: SplitResult) -> dict[str, str]:

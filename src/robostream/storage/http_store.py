@@ -296,13 +296,12 @@ def retry_after_s(value: str | None, now: float) -> float | None:
         return None
     try:
         seconds = float(value)
-        return max(seconds, 0.0) if math.isfinite(seconds) else None
     except ValueError:
-        pass
-    try:
-        return max(parsedate_to_datetime(value).timestamp() - now, 0.0)
-    except (ValueError, TypeError, OverflowError):
-        return None
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - now
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 
 def version_of(response: HttpResponse) -> str:

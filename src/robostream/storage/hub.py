@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -106,13 +107,10 @@ def list_refs(repo_id: str, token: str | None) -> list[str] | None:
     if constants.HF_HUB_OFFLINE:
         return None
 
-    def send() -> Any:
-        api = HfApi(token=_check_token(token, repo_id))
-        return api.list_repo_refs(repo_id, repo_type="dataset")
-
+    api = HfApi(token=_check_token(token, repo_id))
     with _translated_errors(repo_id, "any"):
         try:
-            refs = _call_hub(send, repo_id)
+            refs = _call_hub(partial(api.list_repo_refs, repo_id, repo_type="dataset"), repo_id)
         except (errors.HfHubHTTPError, StorageError):
             raise
         except (_http_error(), OSError) as error:
@@ -132,17 +130,16 @@ def download(
     """
     from huggingface_hub import snapshot_download
 
-    def send() -> str:
-        return snapshot_download(
-            repo_id,
-            repo_type="dataset",
-            revision=revision,
-            allow_patterns=list(patterns),
-            cache_dir=config.lerobot_home() / "hub",
-            token=_check_token(token, repo_id),
-            force_download=force,
-        )
-
+    send = partial(
+        snapshot_download,
+        repo_id,
+        repo_type="dataset",
+        revision=revision,
+        allow_patterns=list(patterns),
+        cache_dir=config.lerobot_home() / "hub",
+        token=_check_token(token, repo_id),
+        force_download=force,
+    )
     with _translated_errors(repo_id, revision):
         path = Path(_call_hub(send, f"{repo_id}@{revision}"))
     return path, path.name  # a snapshot's folder is named after its commit

@@ -66,11 +66,11 @@ def as_location(
 ) -> Location:
     """Return the location of a path or URL; local paths become absolute."""
     text, options = str(root).removeprefix("file://"), dict(options or {})
-    if "://" not in text:
-        text = check_encodable(str(Path(text).expanduser().absolute()))
     if "://" in text:
         text, secrets = _separate_secrets(text)
         options |= secrets
+    else:
+        text = check_encodable(str(Path(text).expanduser().absolute()))
     stripped = {k: v.strip() if isinstance(v, str) else v for k, v in options.items()}
     return Location(text.rstrip("/") or "/", stripped, cache)
 
