@@ -231,9 +231,7 @@ def read_record(folder: Path) -> StagedEpisode:
             key: StagedPart(**{**video, "place": FilePlace(**video["place"])})
             for key, video in data["videos"].items()
         }
-        data |= {"data": FilePlace(**data["data"]), "videos": videos}
-        # Recordings begun by an earlier version have no `saved_as`.
-        record = StagedEpisode(**{"saved_as": data["episode_index"], **data})
+        record = StagedEpisode(**{**data, "data": FilePlace(**data["data"]), "videos": videos})
     except FileNotFoundError as error:
         raise WriteError(f"{path} is missing") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
