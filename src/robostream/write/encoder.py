@@ -252,9 +252,6 @@ def video_info(
 
 def _encode_image(image: Pixels, frame_index: int) -> tuple[str, bytes]:
     """Return the name and bytes of an encoded image: PNG for colour, raw TIFF for depth."""
-    content = io.BytesIO()
-    if image.ndim == 2:
-        Image.fromarray(image).save(content, "TIFF", compression="raw")
-        return f"frame-{frame_index:06d}.tiff", content.getvalue()
-    Image.fromarray(image).save(content, "PNG", compress_level=_PNG_LEVEL)
-    return f"frame-{frame_index:06d}.png", content.getvalue()
+    content, kind = io.BytesIO(), "tiff" if image.ndim == 2 else "png"
+    Image.fromarray(image).save(content, kind, compression="raw", compress_level=_PNG_LEVEL)
+    return f"frame-{frame_index:06d}.{kind}", content.getvalue()

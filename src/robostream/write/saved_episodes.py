@@ -277,14 +277,12 @@ def mark_damaged(folder: Path, reason: str) -> None:
 
 def _first_new_place(meta: LeRobotDatasetMetadata, camera: str | None) -> FilePlace:
     """Return the place after the last file that the episode table names for rows or a camera."""
-    prefix = "data" if camera is None else f"videos/{camera}"
     if len(meta.episodes) == 0:
         return FilePlace(0, 0)
-    chunks = meta.episodes[f"{prefix}/chunk_index"]
-    files = meta.episodes[f"{prefix}/file_index"]
-    last_chunk = chunks.max()
-    last = FilePlace(int(last_chunk), int(files[chunks == last_chunk].max()))
-    return last.after(meta.chunks_size)
+    prefix = "data" if camera is None else f"videos/{camera}"
+    chunks, files = (meta.episodes[f"{prefix}/{name}_index"] for name in ("chunk", "file"))
+    last = chunks.max()
+    return FilePlace(int(last), int(files[chunks == last].max())).after(meta.chunks_size)
 
 
 def _episode_stats(
