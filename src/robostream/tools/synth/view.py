@@ -128,7 +128,7 @@ def see_table(room: Room, camera: Camera) -> Plane:
     index = np.clip(x, 0, side - 1, out=x).astype(np.int32)
     index *= side
     index += np.clip(y, 0, side - 1, out=y).astype(np.int32)
-    return texture.reshape(3, -1).take(index, 1).astype(np.float32)
+    return np.asarray(texture.reshape(3, -1).take(index, 1), np.float32)
 
 
 def see_room(room: Room, camera: Camera) -> tuple[Plane, Plane]:
@@ -298,7 +298,7 @@ def _add_noise(
     grain = _noise_tile(seed, height, width)[row : row + height, column : column + width]
     # Within these bounds the sum cannot leave 0..255, so bytes are enough to add it.
     np.clip(image, _REACH, 255 - _REACH, out=image)
-    pixels = np.stack(image.astype(np.uint8), -1)
+    pixels: Bytes = np.stack([*image.astype(np.uint8)], -1)
     pixels += grain
     pixels -= np.uint8(_REACH)
     return pixels
