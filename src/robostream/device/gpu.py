@@ -97,14 +97,12 @@ def count_workers(cores: int, gpu_bytes: int) -> int:
 
 def total_gpu_memory(gpu: str) -> int:
     """Return how many bytes a GPU has."""
-    nbytes: int = torch.cuda.mem_get_info(gpu)[1]
-    return nbytes
+    return int(torch.cuda.mem_get_info(gpu)[1])
 
 
 def free_gpu_memory(gpu: str) -> int:
     """Return how many bytes of a GPU are free."""
-    free: int = torch.cuda.mem_get_info(gpu)[0]
-    return free
+    return int(torch.cuda.mem_get_info(gpu)[0])
 
 
 def _find_gpu(asked: str, device: torch.device | None) -> tuple[str | None, str | None]:

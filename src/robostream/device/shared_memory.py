@@ -157,25 +157,17 @@ class BatchFormat:
 
 def format_batch(arrays: Mapping[str, ArrayLayout], batch_size: int) -> BatchFormat:
     """Return how batches of `batch_size` samples with these arrays lie in slots. Pure."""
-    nbytes = {
-        key: batch_size * math.prod(shape) * np.dtype(kind).itemsize
-        for key, (shape, kind) in arrays.items()
-    }
-    is_small = {
-        key: nbytes[key] < _SMALL_BYTES and np.dtype(kind) != np.uint8
-        for key, (_, kind) in arrays.items()
-    }
+    kinds = {key: (tuple(shape), np.dtype(kind)) for key, (shape, kind) in arrays.items()}
+    nbytes = {key: batch_size * math.prod(s) * dtype.itemsize for key, (s, dtype) in kinds.items()}
+    small = {k for k, (_, dtype) in kinds.items() if nbytes[k] < _SMALL_BYTES and dtype != np.uint8}
     offsets: dict[str, int] = {}
     at = small_bytes = 0
-    for key in sorted(arrays, key=lambda key: not is_small[key]):
+    for key in sorted(arrays, key=lambda key: key not in small):
         offsets[key] = at
         at += -(-nbytes[key] // _ALIGN_BYTES) * _ALIGN_BYTES
-        if is_small[key]:
+        if key in small:
             small_bytes = at
-    places = {
-        key: (offsets[key], tuple(shape), np.dtype(kind).str)
-        for key, (shape, kind) in arrays.items()
-    }
+    places = {key: (offsets[key], shape, dtype.str) for key, (shape, dtype) in kinds.items()}
     return BatchFormat(batch_size, places, small_bytes, max(at, _ALIGN_BYTES))
 
 
@@ -210,11 +202,7 @@ class BatchSlots:
 
     def take(self) -> int | None:
         """Return a free slot, or None if all are in use."""
-        self._take_back()
-        try:
-            return self._free.pop()
-        except IndexError:
-            return None
+        return self._free.pop() if self.num_free else None
 
     def give_all(self, slots: list[int]) -> None:
         """Free slots that were not delivered."""
@@ -232,7 +220,13 @@ class BatchSlots:
         self._take_back()
         if len(self._held) < self._max_held:
             return self.format.view_slot(self.lend(slot), size)
-        self._warn_once()
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "the training loop holds %d batches at a time; while it does, further batches are "
+                "copied into memory of their own, which is slower",
+                self._max_held,
+            )
         # Array by array: a consumer that keeps one must not keep all.
         arrays = self.format.view(self.memory, slot, size)
         copies = {key: array.copy() for key, array in arrays.items()}
@@ -244,15 +238,6 @@ class BatchSlots:
         for slot, held in tuple(self._held.items()):
             if held() is None and self._held.pop(slot, None) is not None:
                 self._free.append(slot)
-
-    def _warn_once(self) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "the training loop holds %d batches at a time; while it does, further batches are "
-                "copied into memory of their own, which is slower",
-                self._max_held,
-            )
 
 
 class _HeldSlot:

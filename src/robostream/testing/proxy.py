@@ -83,48 +83,12 @@ class RequestLimit:
         return True
 
 
-class Upstream:
-    """A client's connection to the server; opens on demand, reopens when the server closed it."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._address = host, port
-        self._streams: tuple[StreamReader, StreamWriter] | None = None
-
-    async def ask(self, request: HttpMessage) -> HttpMessage:
-        """Return the server's response."""
-        is_new = self._streams is None
-        try:
-            return await self._ask(request)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            self.close()
-            if is_new:
-                raise
-            return await self._ask(request)
-
-    async def _ask(self, request: HttpMessage) -> HttpMessage:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(*self._address)
-        reader, writer = self._streams
-        writer.write(request.head() + request.body)
-        await writer.drain()
-        response = await read_response(reader, request.method)
-        if response.get("Connection").lower() == "close":
-            self.close()
-        return response
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
-
-
 class FaultyProxy:
     """The state that all connections share: the script, its limits and the journal."""
 
     def __init__(self, upstream: str) -> None:
         address = urlsplit(upstream)
-        self._address = address.hostname or "127.0.0.1", address.port or 80
+        self._upstream = address.hostname or "127.0.0.1", address.port or 80
         self._began = time.monotonic()
         self.journal: list[Exchange] = []
         self.set_script(Script())
@@ -138,22 +102,20 @@ class FaultyProxy:
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Serve one client until it or the script closes the connection."""
-        upstream = Upstream(*self._address)
         # drain() then waits until the kernel has everything, so only sent bytes are counted.
         writer.transport.set_write_buffer_limits(high=0)
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await asyncio.sleep(self.script.latency_s)
             while (request := await read_request(reader)) is not None:
-                await self._exchange(request, upstream, (reader, writer))
+                await self._exchange(request, (reader, writer))
         except (_Disconnect, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # CancelledError: the proxy shuts down
         finally:
-            upstream.close()
             writer.close()
 
     async def _exchange(
-        self, request: HttpMessage, upstream: Upstream, streams: tuple[StreamReader, StreamWriter]
+        self, request: HttpMessage, streams: tuple[StreamReader, StreamWriter]
     ) -> None:
         at_s = time.monotonic() - self._began
         path = request.target.partition("?")[0]
@@ -165,7 +127,7 @@ class FaultyProxy:
             is_allowed = self._request_limit.take(time.monotonic())
             asked = request.method, path, request.get("Range")
             fault, chance = self._director.select(*asked) if is_allowed else (_OVER_LIMIT, 0.0)
-            response, injected = await _answer(request, upstream, fault, chance)
+            response, injected = await self._answer(request, fault, chance)
             status, injected = response.status, injected if is_allowed else "limit"
             if fault is None or fault.kind not in IN_TRANSIT:
                 await sending.send(response.head(), response.body)
@@ -176,22 +138,29 @@ class FaultyProxy:
             line = (at_s, request.method, path, *byte_range, status, sending.sent_bytes, injected)
             self.journal.append(Exchange(*line))
 
+    async def _answer(
+        self, request: HttpMessage, fault: Fault | None, chance: float
+    ) -> tuple[HttpMessage, str]:
+        """Return the response to send and the kind of fault in it."""
+        if fault is not None and fault.kind == "status":
+            response = refuse(fault)
+            # A client would take a body after HEAD for the next response.
+            return replace(response, body=b"") if request.method == "HEAD" else response, fault.kind
+        is_range_ignored = fault is not None and fault.kind == "ignore_range"  # it has a range
+        asked = request.without(*_HOP_FIELDS, *(["Range"] if is_range_ignored else []))
+        response = (await self._ask(asked)).without(*_HOP_FIELDS)
+        if fault is None or fault.kind in IN_TRANSIT:
+            return response, ""
+        changed = apply_fault(response, fault, chance)
+        return changed, fault.kind if is_range_ignored or changed != response else ""
 
-async def _answer(
-    request: HttpMessage, upstream: Upstream, fault: Fault | None, chance: float
-) -> tuple[HttpMessage, str]:
-    """Return the response to send and the kind of fault in it."""
-    if fault is not None and fault.kind == "status":
-        response = refuse(fault)
-        # A client would take a body after HEAD for the next response.
-        return replace(response, body=b"") if request.method == "HEAD" else response, fault.kind
-    is_range_ignored = fault is not None and fault.kind == "ignore_range"  # it has a range
-    asked = request.without(*_HOP_FIELDS, *(["Range"] if is_range_ignored else []))
-    response = (await upstream.ask(asked)).without(*_HOP_FIELDS)
-    if fault is None or fault.kind in IN_TRANSIT:
-        return response, ""
-    changed = apply_fault(response, fault, chance)
-    return changed, fault.kind if is_range_ignored or changed != response else ""
+    async def _ask(self, request: HttpMessage) -> HttpMessage:
+        """Return the server's response, over a connection of its own."""
+        reader, writer = await asyncio.open_connection(*self._upstream)
+        with contextlib.closing(writer):
+            writer.write(request.with_field("Connection", "close").head() + request.body)
+            await writer.drain()
+            return await read_response(reader, request.method)
 
 
 class _Sending:

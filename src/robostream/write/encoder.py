@@ -96,7 +96,12 @@ class VideoEncoder:
 
     def add(self, image: Pixels) -> None:
         """Encode the next image: uint8 HWC, or HW depth as uint16 (mm) or float32 (m)."""
-        frame = self._to_frame(image)
+        pix_fmt, depth = self._spec.options.pix_fmt, self._spec.depth
+        if depth is not None:
+            frame = av.VideoFrame.from_ndarray(encode_depth(image, depth), format=pix_fmt)
+        else:
+            frame = av.VideoFrame.from_numpy_buffer(image, format="rgb24")
+            frame = self._reformatter.reformat(frame, format=pix_fmt, **one_thread())
         frame.pts = self._num_frames
         frame.time_base = 1 / self._spec.rate
         self._num_frames += 1
@@ -123,13 +128,6 @@ class VideoEncoder:
         with contextlib.suppress(OSError, av.FFmpegError), contextlib.closing(self._container):
             if self._num_frames:
                 self._stream.encode(None)  # SVT-AV1 prints a warning if it is not flushed
-
-    def _to_frame(self, image: Pixels) -> av.VideoFrame:
-        pix_fmt = self._spec.options.pix_fmt
-        if self._spec.depth is not None:
-            return av.VideoFrame.from_ndarray(encode_depth(image, self._spec.depth), format=pix_fmt)
-        frame = av.VideoFrame.from_numpy_buffer(image, format="rgb24")
-        return self._reformatter.reformat(frame, format=pix_fmt, **one_thread())
 
     def _mux(self, frame: av.VideoFrame | None) -> None:
         for packet in encode_frame(self._stream, frame):
@@ -252,9 +250,6 @@ def video_info(
 
 def _encode_image(image: Pixels, frame_index: int) -> tuple[str, bytes]:
     """Return the name and bytes of an encoded image: PNG for colour, raw TIFF for depth."""
-    content = io.BytesIO()
-    if image.ndim == 2:
-        Image.fromarray(image).save(content, "TIFF", compression="raw")
-        return f"frame-{frame_index:06d}.tiff", content.getvalue()
-    Image.fromarray(image).save(content, "PNG", compress_level=_PNG_LEVEL)
-    return f"frame-{frame_index:06d}.png", content.getvalue()
+    content, kind = io.BytesIO(), "tiff" if image.ndim == 2 else "png"
+    Image.fromarray(image).save(content, kind, compression="raw", compress_level=_PNG_LEVEL)
+    return f"frame-{frame_index:06d}.{kind}", content.getvalue()

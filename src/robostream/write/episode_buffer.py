@@ -117,11 +117,16 @@ class CameraThread:
             self._encoder.abandon()
 
     def _encode(self) -> CameraResult | None:
-        while (image := self._next_image()) is not None:
-            if not self._is_cancelled:
-                self._busy_since = time.monotonic()
-                self._encoder.add(image)
-                self._busy_since = None
+        while not self._is_cancelled:
+            try:
+                image = self._queue.get(timeout=1.0)
+            except queue.Empty:
+                continue  # abandon() only sets a flag
+            if image is None:
+                break
+            self._busy_since = time.monotonic()
+            self._encoder.add(image)
+            self._busy_since = None
         # Some codecs hold back dozens of images until the end, so finishing may take five times as
         # long as one image before the encoder counts as stalled.
         self._busy_since = time.monotonic() + 4 * config.ENCODER_STALL_S
@@ -129,14 +134,6 @@ class CameraThread:
             self._encoder.abandon()
             return None
         return self._encoder.finish()
-
-    def _next_image(self) -> Pixels | None:
-        while True:
-            try:
-                return self._queue.get(timeout=1.0)
-            except queue.Empty:
-                if self._is_cancelled:  # by abandon(), or by a cancel() that met a full queue
-                    return None
 
 
 class EpisodeBuffer:

@@ -13,7 +13,6 @@ from typing import Any
 
 import av
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -86,13 +85,6 @@ def join_rows(parts: Sequence[Path], target: Path, schema: pa.Schema | None = No
             writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
-def split_rows(joined: Path, targets: Sequence[Path]) -> None:
-    """Write each episode of a joined file into a file of its own: the reverse of `join_rows`."""
-    with pq.ParquetFile(joined, page_checksum_verification=True) as file:
-        for group, target in enumerate(targets):
-            write_rows(file.read_row_group(group), target)
-
-
 def _describe(name: str, entry: Mapping[str, Any]) -> tuple[pa.Field, dict[str, Any]]:
     """Return a feature's Arrow field and its description in the `datasets` library."""
     dtype, shape = entry["dtype"], entry["shape"]
@@ -134,15 +126,12 @@ def _column(field: pa.Field, entry: Mapping[str, Any], values: Any) -> Any:
         return language_array(field.name, values)
     if entry["dtype"] == "string":
         return pa.array(values, field.type)
-    return _number_column(field.type, entry["shape"], values.astype(entry["dtype"], copy=False))
-
-
-def _number_column(kind: pa.DataType, shape: Sequence[int], values: npt.NDArray[Any]) -> pa.Array:
-    flat = pa.array(values.reshape(-1))
-    if tuple(shape) == (1,):
+    shape = tuple(entry["shape"])
+    flat = pa.array(values.astype(entry["dtype"], copy=False).reshape(-1))
+    if shape == (1,):
         return flat
     if len(shape) == 1:
-        return pa.FixedSizeListArray.from_arrays(flat, type=kind)
+        return pa.FixedSizeListArray.from_arrays(flat, type=field.type)
     for length in reversed(shape):
         offsets = np.arange(0, len(flat) + 1, length, dtype=np.int32)
         flat = pa.ListArray.from_arrays(offsets, flat)
@@ -240,10 +229,12 @@ def undo_join(job: JoinJob, staging: StagingFolder) -> None:
     """Split a joined file into the parts it was made of, then delete it."""
     joined = staging.ready / job.path
     temps = [replace(part, path=staging.temp_path(part.path)) for part in job.parts]
-    if job.camera is None:
-        split_rows(joined, [temp.path for temp in temps])
-    else:
+    if job.camera is not None:
         split_videos(joined, temps, rate=job.rate)
+    else:
+        with pq.ParquetFile(joined, page_checksum_verification=True) as file:
+            for group, temp in enumerate(temps):
+                write_rows(file.read_row_group(group), temp.path)
     for temp, part in zip(temps, job.parts, strict=True):
         move_durably(temp.path, part.path)
     joined.unlink()

@@ -53,9 +53,6 @@ _DEFAULT_LICENSE = "apache-2.0"
 _STAGED_IMAGES, _VIDEOS = "images/", "videos/"
 
 _TABLE_FILE = re.compile(r"chunk-(\d+)/file-(\d+)\.parquet$")
-# Rows and videos move first, then the metadata, these files last and in this order. Readers see
-# nothing new before info.json, which counts the episodes.
-_LAST_FILES = (config.TASKS_PATH, config.STATS_PATH, config.INFO_PATH)
 
 logger = logging.getLogger(__name__)
 
@@ -92,19 +89,8 @@ def _write_metadata(
     # in info.json have changed since.
     remove_folder(staging.ready / "meta")
     tasks = add_tasks(list(meta.tasks), [task for episode in episodes for task in episode.tasks])
-    stats = None
-    if meta.stats is not None or meta.total_episodes == 0:
-        extended = _extended_stats(meta.stats or {}, episodes)
-        # In the order of the features, so that the file does not depend on how often it was
-        # extended.
-        names = [*(name for name in meta.features if name in extended), *extended]
-        stats = {name: extended[name] for name in names}
-    else:
-        logger.warning(
-            "%s: there is no stats.json to add the new episodes to, so none is written", meta.root
-        )
     info = _extended_info(meta.info, episodes, total_tasks=len(tasks))
-    tables = _episode_files(meta, episodes)
+    tables, stats = _episode_files(meta, episodes), _extended_stats(meta, episodes)
     for path, content in metadata_files(info, tables, tasks, stats).items():
         target = staging.ready / path
         temp = staging.temp_path(target)
@@ -209,8 +195,16 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema.remove_metadata())
 
 
-def _extended_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:
+def _extended_stats(
+    meta: LeRobotDatasetMetadata, episodes: Sequence[StagedEpisode]
+) -> Stats | None:
     """Return the statistics of the dataset including the saved episodes."""
+    if meta.stats is None and meta.total_episodes > 0:
+        logger.warning(
+            "%s: there is no stats.json to add the new episodes to, so none is written", meta.root
+        )
+        return None
+    known = meta.stats or {}
     complete = {name: entry for name, entry in known.items() if all(k in entry for k in MOMENTS)}
     stats = aggregate_stats([complete, *(as_stats(episode.stats) for episode in episodes)])
     for name in set(known) - set(complete):
@@ -221,7 +215,8 @@ def _extended_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:
             name,
         )
         stats[name] = known[name]
-    return stats
+    # In the order of the features, so that the file does not depend on how often it was extended.
+    return {name: stats[name] for name in (*meta.features, *stats) if name in stats}
 
 
 def _extended_info(
@@ -244,18 +239,14 @@ def _extended_info(
 
 
 def _move_into_dataset(staging: StagingFolder) -> None:
-    files = [path.relative_to(staging.publish) for path in staging.publish.rglob("*")]
-    for relative in sorted(files, key=_move_order):
-        if (staging.publish / relative).is_file():
-            move_durably(staging.publish / relative, staging.root / relative)
+    files = (path for path in staging.publish.rglob("*") if path.is_file())
+    names = (path.relative_to(staging.publish).as_posix() for path in files)
+    # Rows and videos move first, then the metadata. Readers see nothing new before info.json, which
+    # counts the episodes.
+    for name in sorted(names, key=lambda n: (n.startswith("meta/"), n == config.INFO_PATH, n)):
+        move_durably(staging.publish / name, staging.root / name)
     _remove_saved(staging)
     remove_folder(staging.publish)
-
-
-def _move_order(relative: Path) -> tuple[bool, int, str]:
-    name = relative.as_posix()
-    last = _LAST_FILES.index(name) if name in _LAST_FILES else -1
-    return name.startswith("meta/"), last, name
 
 
 def _remove_saved(staging: StagingFolder) -> None:

@@ -231,9 +231,7 @@ def read_record(folder: Path) -> StagedEpisode:
             key: StagedPart(**{**video, "place": FilePlace(**video["place"])})
             for key, video in data["videos"].items()
         }
-        data |= {"data": FilePlace(**data["data"]), "videos": videos}
-        # Recordings begun by an earlier version have no `saved_as`.
-        record = StagedEpisode(**{"saved_as": data["episode_index"], **data})
+        record = StagedEpisode(**{**data, "data": FilePlace(**data["data"]), "videos": videos})
     except FileNotFoundError as error:
         raise WriteError(f"{path} is missing") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -279,14 +277,12 @@ def mark_damaged(folder: Path, reason: str) -> None:
 
 def _first_new_place(meta: LeRobotDatasetMetadata, camera: str | None) -> FilePlace:
     """Return the place after the last file that the episode table names for rows or a camera."""
-    prefix = "data" if camera is None else f"videos/{camera}"
     if len(meta.episodes) == 0:
         return FilePlace(0, 0)
-    chunks = meta.episodes[f"{prefix}/chunk_index"]
-    files = meta.episodes[f"{prefix}/file_index"]
-    last_chunk = chunks.max()
-    last = FilePlace(int(last_chunk), int(files[chunks == last_chunk].max()))
-    return last.after(meta.chunks_size)
+    prefix = "data" if camera is None else f"videos/{camera}"
+    chunks, files = (meta.episodes[f"{prefix}/{name}_index"] for name in ("chunk", "file"))
+    last = chunks.max()
+    return FilePlace(int(last), int(files[chunks == last].max())).after(meta.chunks_size)
 
 
 def _episode_stats(

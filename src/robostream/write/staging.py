@@ -150,7 +150,14 @@ def _acquire(path: Path) -> int:
         except BlockingIOError as error:
             holder = os.read(fd, 1000).decode(errors="replace")
             os.close(fd)
-            message = _locked_message(holder, is_mine=holder == this_process)
+            message = (
+                f"this process ({holder}) has a writer open on this dataset already. Call its "
+                "finalize(), or delete the last reference to it, then try again. After an error, "
+                "the traceback may hold such a reference; a new process can always resume."
+                if holder == this_process
+                else f"another writer ({holder or 'unknown process'}) is recording into this "
+                "dataset. Wait until it has called finalize(), or stop it, then try again."
+            )
             raise WriteError(f"{path.parent.parent}: {message}") from error
         # The last holder may have deleted the file before this process got the lock.
         with contextlib.suppress(FileNotFoundError):
@@ -159,16 +166,3 @@ def _acquire(path: Path) -> int:
                 os.write(fd, this_process.encode())
                 return fd
         os.close(fd)
-
-
-def _locked_message(holder: str, *, is_mine: bool) -> str:
-    if is_mine:
-        return (
-            f"this process ({holder}) has a writer open on this dataset already. Call its "
-            "finalize(), or delete the last reference to it, then try again. After an error, the "
-            "traceback may hold such a reference; a new process can always resume."
-        )
-    return (
-        f"another writer ({holder or 'unknown process'}) is recording into this dataset. Wait "
-        "until it has called finalize(), or stop it, then try again."
-    )

@@ -49,7 +49,6 @@ from robostream.write.join import (
 )
 from robostream.write.publish import finish_publishing, publish_saved
 from robostream.write.saved_episodes import (
-    CameraInfo,
     FilePlace,
     StagedEpisode,
     add_tasks,
@@ -116,9 +115,8 @@ def create_writer(
     staging = StagingFolder(root)
     cure = "Choose another folder, or free some space."
     with _lock(staging, "a new dataset", cure=cure) as lock:
-        with wrap_errors("a new dataset", root, cure=cure):
-            staging.clean()
-            write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
+        staging.clean()
+        write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
         return DatasetWriter(LeRobotDatasetMetadata(root.name, root=root), staging, lock, options)
 
 
@@ -135,12 +133,12 @@ def resume_writer(
     `.bad-episodes/` instead, with a warning. An encoder that is not given is taken from info.json.
     """
     root = _recording_folder(root)
-    if not (root / config.INFO_PATH).is_file():
+    path = root / config.INFO_PATH
+    if not path.is_file():
         raise WriteError(
             f"{root}: found no {config.INFO_PATH}, so there is no dataset to resume. Give the "
             "folder of one, or create one."
         )
-    path = root / config.INFO_PATH
     version = parse_info(path.read_bytes(), str(path)).codebase_version
     if version != config.CODEBASE_VERSION:
         raise WriteError(
@@ -150,11 +148,10 @@ def resume_writer(
         )
     staging = StagingFolder(root)
     cure = "Make sure that there is space and the folder may be written to, then resume again."
-    with _lock(staging, "the lock", cure=cure) as lock:
-        with wrap_errors("the saved episodes", root, cure=cure):
-            finish_publishing(staging)
-            exclude_damaged(staging)
-            publish_saved(staging)
+    with _lock(staging, "the saved episodes", cure=cure) as lock:
+        finish_publishing(staging)
+        exclude_damaged(staging)
+        publish_saved(staging)
         meta = LeRobotDatasetMetadata(root.name, root=root)
         options = _resumed_options(meta.info, encoder, depth_encoder, queue_frames)
         options.check_cameras(meta.info)
@@ -166,11 +163,11 @@ def _lock(staging: StagingFolder, what: str, *, cure: str) -> Iterator[WriterLoc
     """Lock a dataset for the writer made in this block; an error releases the lock."""
     with wrap_errors(what, staging.root, cure=cure):
         lock = WriterLock(staging.path)
-    try:
-        yield lock
-    except BaseException:
-        lock.drop()
-        raise
+        try:
+            yield lock
+        except BaseException:
+            lock.drop()
+            raise
 
 
 def _recording_folder(root: str | Path) -> Path:
@@ -235,32 +232,28 @@ def exclude_damaged(staging: StagingFolder) -> None:
     if not folders:
         return
     meta = LeRobotDatasetMetadata(staging.root.name, root=staging.root)
-    marked = {n for n, folder in folders.items() if read_damage(folder) is not None}
-    records: dict[int, StagedEpisode] = {}
+    records: list[StagedEpisode] = []
     found: dict[int, str] = {}  # what is wrong with episodes that are not marked yet
     for number, folder in folders.items():
+        if read_damage(folder) is not None:
+            continue
         try:
-            records[number] = read_record(folder)
+            record = read_record(folder)
         except WriteError as error:
-            if number not in marked:
-                found[number] = str(error)
-    unreadable = [folders[number] for number in found]
-    unmarked = {number: record for number, record in records.items() if number not in marked}
-    for number, record in unmarked.items():
+            _check_separable(folder, staging, meta.info)
+            found[number] = str(error)
+            continue
+        records.append(record)
         if damage := find_damage(record, staging, meta.info):
             found[number] = damage
-    if found:
-        _check_separable(unreadable, staging, meta.info)
-        _undo_joins(staging, meta.info, list(unmarked.values()), damaged=set(found))
+    # Joined files that contain a damaged episode, or rows that may get new numbers, are split.
+    for job in plan_joins(records, meta.info, partial(saved_part, staging)) if found else []:
+        is_concerned = job.camera is None or not found.keys().isdisjoint(job.episodes)
+        if is_concerned and (staging.ready / job.path).exists():
+            undo_join(job, staging)
     for number, damage in found.items():
         mark_damaged(folders[number], damage)
-    if damaged := sorted(marked | set(found)):
-        # Facts about cameras that the other episodes may not repeat.
-        known: CameraInfo = {}
-        for record in (records[number] for number in damaged if number in records):
-            for key, entry in record.camera_info.items():
-                known[key] = {**known.get(key, {}), **entry}
-        _renumber(staging, meta, known)
+    _renumber(staging, meta)
 
 
 def find_damage(record: StagedEpisode, staging: StagingFolder, info: DatasetInfo) -> str | None:
@@ -312,37 +305,22 @@ def _video_damage(path: Path, record: StagedEpisode, rate: Fraction) -> str | No
     return None
 
 
-def _check_separable(unreadable: Sequence[Path], staging: StagingFolder, info: DatasetInfo) -> None:
-    for folder in unreadable if staging.ready.exists() else []:
-        if not all(part_path(folder, key).exists() for key in (None, *info.video_keys)):
-            raise WriteError(
-                f"{folder}: its episode.json cannot be read, and the episode's rows or videos are "
-                "already joined with those of other episodes, so they cannot be separated. Bring "
-                "episode.json back from a copy, then resume again."
-            )
+def _check_separable(folder: Path, staging: StagingFolder, info: DatasetInfo) -> None:
+    """Raise if parts of an episode whose record is lost are joined with those of others."""
+    parts = [part_path(folder, key) for key in (None, *info.video_keys)]
+    if staging.ready.exists() and not all(part.exists() for part in parts):
+        raise WriteError(
+            f"{folder}: its episode.json cannot be read, and the episode's rows or videos are "
+            "already joined with those of other episodes, so they cannot be separated. Bring "
+            "episode.json back from a copy, then resume again."
+        )
 
 
-def _undo_joins(
-    staging: StagingFolder,
-    info: DatasetInfo,
-    records: Sequence[StagedEpisode],
-    *,
-    damaged: set[int],
-) -> None:
-    """Split joined files that contain a damaged episode, or rows that will get new numbers."""
-    for job in plan_joins(records, info, partial(saved_part, staging)):
-        is_renumbered = job.camera is None and max(job.episodes) >= min(damaged)
-        if (staging.ready / job.path).exists() and (
-            is_renumbered or not damaged.isdisjoint(job.episodes)
-        ):
-            undo_join(job, staging)
-
-
-def _renumber(staging: StagingFolder, meta: LeRobotDatasetMetadata, known: CameraInfo) -> None:
+def _renumber(staging: StagingFolder, meta: LeRobotDatasetMetadata) -> None:
     """Continue the dataset's numbers without a gap in the saved episodes' rows and records."""
-    # Rows of episodes whose number changes must not be joined. Each episode's rows are replaced
-    # before its record. If the process is killed in between, the record has the old number, and the
-    # next call writes the same rows again.
+    # Rows of episodes whose number changes are not joined. Each episode's rows are replaced before
+    # its record. If the process is killed in between, the record has the old number, and the next
+    # call writes the same rows again.
     tasks, start_frame = list(meta.tasks), meta.total_frames
     filled: defaultdict[tuple[str, FilePlace], int] = defaultdict(int)
     saved = load_staged(staging, first=meta.total_episodes)
@@ -354,16 +332,11 @@ def _renumber(staging: StagingFolder, meta: LeRobotDatasetMetadata, known: Camer
         new = replace(old, episode_index=number, start_frame=start_frame, videos=videos)
         start_frame += old.num_frames
         tasks = add_tasks(tasks, old.tasks)
-        if number == old.episode_index:
-            continue
-        counters = _rewrite_counters(staging, new, tasks)
-        stats = {name: as_lists(column_stats(values)) for name, values in counters.items()}
-        infos = {
-            key: {**known.get(key, {}), **new.camera_info.get(key, {})}
-            for key in {**known, **new.camera_info}
-        }
-        record = replace(new, stats={**new.stats, **stats}, camera_info=infos)
-        replace_record(staging.episode(new.saved_as), record)
+        if number != old.episode_index:
+            counters = _rewrite_counters(staging, new, tasks)
+            stats = {name: as_lists(column_stats(values)) for name, values in counters.items()}
+            record = replace(new, stats={**new.stats, **stats})
+            replace_record(staging.episode(new.saved_as), record)
 
 
 def _rewrite_counters(

@@ -104,7 +104,7 @@ class DatasetWriter:
         }
         # Facts about the cameras that info.json does not have yet, known from the first episode.
         # Every saved episode's record repeats them, so that they survive the loss of an episode.
-        self._camera_info: CameraInfo | None = None
+        self._camera_info: CameraInfo = {}
         # Saved episodes of the files that later ones may still go to; by camera, None for rows.
         self._unjoined: dict[str | None, list[StagedEpisode]] = {}
         self._state = "recording"
@@ -236,9 +236,7 @@ class DatasetWriter:
         table = row_table(self.info.features, columns)
         path = part_path(self._staging.open, None)
         rows = EpisodeFile(path, write_rows(table, path), recorded.num_frames)
-        camera_info = self._camera_info
-        if camera_info is None:
-            camera_info = self._new_camera_info(recorded)
+        camera_info = self._camera_info or self._new_camera_info(recorded)
         totals, record = self._totals.with_episode(
             recorded, columns, rows=rows, camera_info=camera_info
         )

@@ -148,10 +148,9 @@ def draw_object(camera: Camera, track: Track, frame: int) -> Iterator[Layer]:
     ends = cast_down(np.stack([base, above(base, 0.7 * prop.size.height_m)]))
     blur_m, shadow_m = 0.008 + 0.1 * float(base[2]), 0.95 * prop.size.radius_m
     margin_px = camera.focal_px * blur_m / max(float(camera.project(ends[0])[2]), NEAREST_M)
-    for disc in _see_disc(camera, ends[0], ends[1], radius_m=shadow_m, margin_px=margin_px):
-        inside = _rod(disc.p, disc.q, disc.end, (1.0, disc.end_radius)).inside
+    for disc in _see_discs(camera, ends, (shadow_m, shadow_m), margin_px=margin_px):
         blur = max(blur_m / shadow_m, 1 / disc.unit_px)
-        yield _shadow(disc.box, inside, blur=blur, darkness=0.36)
+        yield _shadow(disc.box, disc.outline.inside, blur=blur, darkness=0.36)
     if prop.kind == "cube":
         yield from _draw_cube(camera, prop, base, turn)
     elif prop.kind == "ball":
@@ -249,11 +248,10 @@ def _draw_vessel(
 
     The near wall covers the content; it is as much nearer than the centre.
     """
-    rim_at = above(vessel.base, vessel.height_m)
-    for disc in _see_disc(camera, rim_at, vessel.base, radius_m=vessel.rim_m, margin_px=1.0):
+    ends = np.stack([above(vessel.base, vessel.height_m), vessel.base])
+    for disc in _see_discs(camera, ends, (vessel.rim_m, vessel.foot_m), margin_px=1.0):
         light_x, light_y = 0.6 * LIGHT[0], 0.6 * LIGHT[1]
-        rgb, p, q = np.array(vessel.rgb), disc.p, disc.q
-        outline = _rod(p, q, disc.end, (1.0, disc.end_radius * vessel.foot_m / vessel.rim_m))
+        rgb, p, q, outline = np.array(vessel.rgb), disc.p, disc.q, disc.outline
         from_centre = np.sqrt(p * p + q * q)
         enclosed = _coverage((vessel.opening - from_centre) * disc.unit_px)
         rim = _coverage((1.0 - from_centre) * disc.unit_px)
@@ -271,24 +269,26 @@ def _draw_vessel(
             yield Layer(disc.box, near, wall, disc.depth_m, disc.depth_m - behind_m)
 
 
-class _Disc(NamedTuple):
-    """Pixels in the coordinates of a level circle, its axes parallel to those of the table."""
+class _Discs(NamedTuple):
+    """Pixels in the coordinates of the first of two level circles, its axes those of the table."""
 
     box: Box
     p: Plane
     q: Plane
-    end: tuple[float, float]  # the centre of the other circle
-    end_radius: float  # of the other circle if it is as large as the first
+    outline: Rod  # from the first circle to the second
     unit_px: float
     depth_m: float
 
 
-def _see_disc(
-    camera: Camera, centre: Floats, end: Floats, *, radius_m: float, margin_px: float
-) -> Iterator[_Disc]:
-    """Yield the pixels around two level circles, if the camera sees them."""
-    offsets = np.array([[0.0, 0.0, 0.0], [radius_m, 0.0, 0.0], [0.0, radius_m, 0.0], end - centre])
-    here, east, north, there = camera.project(centre + offsets).tolist()
+def _see_discs(
+    camera: Camera, ends: Floats, radii_m: tuple[float, float], *, margin_px: float
+) -> Iterator[_Discs]:
+    """Yield the pixels around two level circles with these centres, if the camera sees them."""
+    radius_m = radii_m[0]
+    offsets = np.array(
+        [[0.0, 0.0, 0.0], [radius_m, 0.0, 0.0], [0.0, radius_m, 0.0], ends[1] - ends[0]]
+    )
+    here, east, north, there = camera.project(ends[0] + offsets).tolist()
     if min(here[2], there[2]) < NEAREST_M:
         return
     a, b = east[0] - here[0], east[1] - here[1]
@@ -299,16 +299,11 @@ def _see_disc(
     if abs(area) < 1e-3:
         return
     x, y = camera.around(box, here[0], here[1])
+    p, q = x * (d / area) - y * (c / area), y * (a / area) - x * (b / area)
     end_x, end_y = there[0] - here[0], there[1] - here[1]
-    yield _Disc(
-        box=box,
-        p=x * (d / area) - y * (c / area),
-        q=y * (a / area) - x * (b / area),
-        end=((d * end_x - c * end_y) / area, (a * end_y - b * end_x) / area),
-        end_radius=here[2] / there[2],
-        unit_px=abs(area) ** 0.5,
-        depth_m=(here[2] + there[2]) / 2,
-    )
+    end = (d * end_x - c * end_y) / area, (a * end_y - b * end_x) / area
+    outline = _rod(p, q, end, (1.0, here[2] / there[2] * radii_m[1] / radius_m))
+    yield _Discs(box, p, q, outline, abs(area) ** 0.5, (here[2] + there[2]) / 2)
 
 
 class Rod(NamedTuple):

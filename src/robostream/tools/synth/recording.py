@@ -301,12 +301,8 @@ def _record_episode(
     _send: object = None,
 ) -> RecordedEpisode:
     """Return one episode, its videos in a sub-folder of `folder`."""
-
-    def record() -> RecordedEpisode:
-        frames = frames_of(spec, script_of(spec, episode))
-        return encode_episode(folder / str(episode), info, options, frames)
-
+    script, target = script_of(spec, episode), folder / str(episode)
     try:
-        return record()
-    except EncoderStalledError:
-        return record()  # a second attempt with the same frames succeeds
+        return encode_episode(target, info, options, frames_of(spec, script))
+    except EncoderStalledError:  # a second attempt with the same frames succeeds
+        return encode_episode(target, info, options, frames_of(spec, script))

@@ -48,14 +48,14 @@ NOISE_LEVEL = 2.5  # the standard deviation of brightness noise, in levels of 25
 _REACH = 8  # no grain is stronger than this many levels
 _TILE_MARGIN = 64  # how many rows and columns the noise tile is larger than the image
 
-Words = npt.NDArray[np.uint32]
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
     """The textures and colours of the room of one seed."""
 
-    table: tuple[Words, ...]  # packed texels [x, y]; each level has half the rows of the one before
+    table: tuple[Bytes, ...]  # planar texels [x, y]; each level has half the rows of the one before
     wall_rgb: Floats  # (3,)
     poster_rgb: Floats  # (3,)
 
@@ -64,32 +64,17 @@ class Room:
 def make_room(seed: int) -> Room:
     """Return the room of a seed. Pure; the last two are cached."""
     rng = generator_of(RandomStream.ROOM, seed)
-    image = _table_top(rng)
-    levels = [pack(image)]
-    for _ in range(1, LEVELS):
+    image, levels = _table_top(rng), []
+    for _ in range(LEVELS):
+        levels.append(np.rint(image).astype(np.uint8))
         side = image.shape[1] // 2
         image = image.reshape(3, side, 2, side, 2).mean((2, 4))
-        levels.append(pack(image))
     return Room(tuple(levels), rng.choice(_WALLS), rng.uniform(90, 160, 3))
 
 
 def within(values: Plane, span: tuple[float, float]) -> npt.NDArray[np.bool_]:
     """Return where values lie in a span."""
     return (values >= span[0]) & (values <= span[1])
-
-
-def pack(image: Plane) -> Words:
-    """Return a planar image as one 32-bit word per pixel, so that one look-up reads a pixel."""
-    red, green, blue = np.rint(image).astype(np.uint32)
-    return np.asarray(red | green << np.uint32(8) | blue << np.uint32(16))
-
-
-def unpack(words: Words) -> Plane:
-    """Return packed pixels as a planar image."""
-    image = np.empty((3, *words.shape), np.float32)
-    for channel in range(3):
-        image[channel] = (words >> np.uint32(8 * channel)) & np.uint32(255)
-    return image
 
 
 def _table_top(rng: np.random.Generator) -> Plane:
@@ -129,7 +114,7 @@ def _stretch(knots: Plane) -> Plane:
 def see_table(room: Room, camera: Camera) -> Plane:
     """Return what a camera above the table sees, planar: the table, and floor around it."""
     texture = room.table[_level(camera, finer=0)]
-    side = len(texture)
+    side = texture.shape[1]
     scale = side / MAP_M
     to_texels = np.diag([scale, scale, 1.0])
     to_texels[:2, 2] = -MAP_X0_M * scale, -MAP_Y0_M * scale
@@ -143,7 +128,7 @@ def see_table(room: Room, camera: Camera) -> Plane:
     index = np.clip(x, 0, side - 1, out=x).astype(np.int32)
     index *= side
     index += np.clip(y, 0, side - 1, out=y).astype(np.int32)
-    return unpack(texture.reshape(-1)[index])
+    return np.asarray(texture.reshape(3, -1).take(index, 1), np.float32)
 
 
 def see_room(room: Room, camera: Camera) -> tuple[Plane, Plane]:
@@ -151,7 +136,7 @@ def see_room(room: Room, camera: Camera) -> tuple[Plane, Plane]:
     fine = _RAYS_PER_SIDE
     columns = (np.arange(camera.width * fine) + 0.5) / fine
     rows = (np.arange(camera.height * fine) + 0.5) / fine
-    rays = camera.rays(*np.broadcast_arrays(columns[None], rows[:, None])).reshape(-1, 3)
+    rays = camera.rays(columns[None], rows[:, None]).reshape(-1, 3)
     texture = room.table[_level(camera, finer=1)]
     colour, depth = _cast(room, texture, camera.eye, rays)
     image = colour.reshape(3, camera.height, fine, camera.width, fine).mean((2, 4))
@@ -161,19 +146,18 @@ def see_room(room: Room, camera: Camera) -> tuple[Plane, Plane]:
 
 def _soften(image: Plane, axis: int) -> Plane:
     """Return an image blurred as by a lens: each pixel mixed with its neighbours on an axis."""
-    last = image.shape[axis] - 1
-    index = np.arange(last + 1)
-    before, after = np.maximum(index - 1, 0), np.minimum(index + 1, last)
-    return np.asarray((image * 2 + image.take(before, axis) + image.take(after, axis)) / 4)
+    index = np.arange(image.shape[axis])
+    before, after = (image.take(index + step, axis, mode="clip") for step in (-1, 1))
+    return np.asarray((image * 2 + before + after) / 4)
 
 
-def _cast(room: Room, texture: Words, eye: Floats, rays: Floats) -> tuple[Floats, Floats]:
+def _cast(room: Room, texture: Bytes, eye: Floats, rays: Floats) -> tuple[Floats, Floats]:
     """Return the colour (3, n) and depth (n,) at which each ray ends."""
     rays = np.where(np.abs(rays) < 1e-9, 1e-9, rays)
     exits = np.where(rays > 0, ROOM_HIGH_M - eye, ROOM_LOW_M - eye) / rays
     depth = exits.min(1)
     colour = _wall_colour(room, eye + depth[:, None] * rays, exits.argmin(1))
-    scale = len(texture) / MAP_M
+    scale = texture.shape[1] / MAP_M
     # The table is a slab: a ray that misses its top but hits its underside sees its edge.
     for height, light in ((-TABLE_THICKNESS_M, 0.5), (0.0, 1.0)):
         reach = (height - eye[2]) / rays[:, 2]
@@ -181,7 +165,7 @@ def _cast(room: Room, texture: Words, eye: Floats, rays: Floats) -> tuple[Floats
         hit = (reach > 0) & within(x, TABLE_X_M) & within(y, TABLE_Y_M)
         texels = (x[hit] - MAP_X0_M) * scale, (y[hit] - MAP_Y0_M) * scale
         row, column = (values.astype(np.int32) for values in texels)
-        colour[:, hit] = light * unpack(texture[row, column])
+        colour[:, hit] = light * texture[:, row, column]
         depth[hit] = reach[hit]
     return colour, depth
 
@@ -314,9 +298,7 @@ def _add_noise(
     grain = _noise_tile(seed, height, width)[row : row + height, column : column + width]
     # Within these bounds the sum cannot leave 0..255, so bytes are enough to add it.
     np.clip(image, _REACH, 255 - _REACH, out=image)
-    pixels = np.empty((height, width, 3), np.uint8)
-    for channel in range(3):
-        np.copyto(pixels[..., channel], image[channel], casting="unsafe")
+    pixels: Bytes = np.stack([*image.astype(np.uint8)], -1)
     pixels += grain
     pixels -= np.uint8(_REACH)
     return pixels
