@@ -193,7 +193,7 @@ class ClipUses(Uses):
     slots: list[int]
 
     def __init__(self, clip: Clip, clock: Clock, delivered: Deliveries, offsets: Ints) -> None:
-        count = len(clip)
+        count = len(clip.numbers)
         super().__init__(clip, {}, [-1] * count)
         self._clock = clock
         self._delivered = delivered
@@ -205,7 +205,7 @@ class ClipUses(Uses):
         self.left: list[int] = np.bincount(frames.ravel(), minlength=count).tolist()
         self.num_left = frames.size
         cut = min(max(delivered.split - clip.first, 0), count)
-        self.unfetched = [part for part in ((0, cut), (cut, count)) if part[0] < part[1]]
+        self.unfetched = [(0, cut), (cut, count)] if 0 < cut < count else [(0, count)]
 
     def want(self, frame: int) -> list[int]:
         """Return the clip's frames in the window of a frame of the episode, counted as needed now.

@@ -83,7 +83,7 @@ class FrameIndex:
     @property
     def has_long_gops(self) -> bool:
         """Whether its GOPs are so long, on average, that decoders wait inside them."""
-        return self.num_frames > LONG_GOP_FRAMES * len(self.starts)
+        return len(self.pts) > LONG_GOP_FRAMES * len(self.starts)
 
     @property
     def nbytes(self) -> int:
@@ -117,8 +117,6 @@ class FrameIndex:
             where: Camera and episode, for the message.
         """
         wanted = np.asarray(times_s, np.float64)
-        if not self.num_frames:
-            raise FrameTimestampError(f"{where}: {self.file} has no frames. Record it again.")
         near = self._frames_around(wanted)
         have = self._seconds(self.pts[near])
         right = np.minimum(np.maximum(np.searchsorted(have, wanted), 1), len(have) - 1)
@@ -142,11 +140,11 @@ class FrameIndex:
         first = float(times_s.min(initial=inf)) * ticks_per_s
         last = float(times_s.max(initial=-inf)) * ticks_per_s
         if not (isfinite(first) and isfinite(last)):
-            return slice(0, self.num_frames)
+            return slice(0, len(self.pts))
         # A tick more at each end, since times are rounded.
         begin = bisect_left(self.pts, floor(first) - 1) - 2
         stop = bisect_right(self.pts, ceil(last) + 1) + 1
-        return slice(max(begin, 0), min(stop, self.num_frames))
+        return slice(max(begin, 0), min(stop, len(self.pts)))
 
     def _describe_misses(
         self,
