@@ -83,23 +83,27 @@ def derive_schema(
     """
     by_key: ByKey = {}
     for number, source in enumerate(described):
-        for feature in own_features(number, source):
+        for feature in _own_features(number, source):
             by_key.setdefault(feature.common, []).append(feature)
     sizes, names = options.listed("cameras"), options.listed_features
     kept, count = _keep_listed(by_key, sizes, names), len(described)
     owned: list[dict[str, OwnFeature]] = [{} for _ in described]
     columns: list[list[ColumnMap]] = [[] for _ in described]
     cameras, vectors = [], []
+    texts: list[str] = []
+    partial: list[str] = []
     for key, found in kept.items():
-        check_kind(found)
+        _check_kind(found)
         for feature in found:
             owned[feature.number][key] = feature
-    for key, found in kept.items():
         if found[0].is_camera:
             cameras.append(_merge_camera(found, sizes or {}, count))
         elif not found[0].is_text:
             vectors.append(_align_vector(found, names.get(key), columns))
-    texts = _shared_texts(kept, count)
+        else:
+            (texts if len(found) == count else partial).append(key)
+    if partial:
+        logger.info("left out, because some sources lack them: %s", ", ".join(partial))
     are_texts = {key: found[0].is_text for key, found in kept.items()}
     windows: Windows = {
         key: (name, steps)
@@ -175,14 +179,6 @@ def _align_vector(
     return FeatureSchema(key, found[0].kind, shape, names, is_padded)
 
 
-def _shared_texts(kept: ByKey, count: int) -> list[str]:
-    counts = {key: len(found) for key, found in kept.items() if found[0].is_text}
-    partial = [key for key in counts if counts[key] < count]
-    if partial:
-        logger.info("left out, because some sources lack them: %s", ", ".join(partial))
-    return [key for key in counts if key not in partial]
-
-
 def _offsets(
     source: SourceFeatures, own: Mapping[str, OwnFeature], windows: Windows, options: SchemaOptions
 ) -> dict[str, Offsets]:
@@ -238,7 +234,7 @@ def _check_masks(schema: Schema) -> None:
         )
 
 
-def own_features(number: int, source: SourceFeatures) -> list[OwnFeature]:
+def _own_features(number: int, source: SourceFeatures) -> list[OwnFeature]:
     """Return the features of a source with their common keys, or raise SelectionError. Pure."""
     name, features, feature_map = source.name, source.features, source.feature_map
     unknown = [key for key in feature_map if key not in features]
@@ -281,7 +277,7 @@ def alignment_names(entry: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(flat) if is_named else None
 
 
-def check_kind(found: Sequence[OwnFeature]) -> None:
+def _check_kind(found: Sequence[OwnFeature]) -> None:
     """Raise SelectionError unless the features of one common key are of one kind."""
     first = found[0]
     for other in found[1:]:

@@ -213,7 +213,7 @@ class ClipUses(Uses):
         Frames beyond an end of the clip are its first or last frame.
         """
         at, last, now = frame - self.clip.first, len(self.left) - 1, self.now
-        frames = [at + offset for offset in self._window]
+        frames = list(map(at.__add__, self._window))
         if min(frames) < 0 or max(frames) > last:
             frames = [min(max(wanted, 0), last) for wanted in frames]
         for wanted in frames:

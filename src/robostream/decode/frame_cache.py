@@ -184,10 +184,11 @@ class SharedFrameCache(FrameCache):
         """Return the frames of a clip in some slots."""
         memory, address, layout = self._memory, self._address, self._layouts[clip]
         origin, nbytes = self._origins[clip.camera], self._shape.slot_bytes[clip.camera]
-        return [
-            PackedFrame(memory[(at := origin + slot * nbytes) : at + nbytes], address + at, layout)
-            for slot in slots
-        ]
+        found = []
+        for slot in slots:
+            at = origin + slot * nbytes
+            found.append(PackedFrame(memory[at : at + nbytes], address + at, layout))
+        return found
 
     def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
         """Cache a frame, unless it has another size or layout than its slot and its clip."""

@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import repeat
 from math import ceil, floor, inf, isfinite
 from typing import Any, NamedTuple
 
@@ -92,18 +91,15 @@ class FrameIndex:
         orders = [array for array in (self.packets, self.frames) if array is not None]
         return sum(array.nbytes for array in (*arrays, *orders))
 
-    def times_s(self) -> npt.NDArray[np.float64]:
-        """Return the presentation time of every frame in seconds, in 64 bits."""
-        return self._seconds(self.pts)
+    def times_s(self, frames: slice | list[int] = slice(None)) -> npt.NDArray[np.float64]:
+        """Return the presentation times of some frames, or all, in seconds, in 64 bits."""
+        ticks = self.pts[frames].astype(np.float64)
+        return ticks * self.time_base.numerator / self.time_base.denominator
 
     def ends_s(self) -> tuple[float, float]:
         """Return the presentation times of the first frame and the last."""
-        first_s, last_s = self._seconds(self.pts[[0, -1]]).tolist()
+        first_s, last_s = self.times_s([0, -1]).tolist()
         return first_s, last_s
-
-    def _seconds(self, pts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
-        ticks = pts.astype(np.float64)
-        return ticks * self.time_base.numerator / self.time_base.denominator
 
     def match(self, times_s: npt.NDArray[np.float64], *, tolerance_s: float, where: str) -> Int64s:
         """Return the number of the frame nearest to each time.
@@ -118,7 +114,7 @@ class FrameIndex:
         """
         wanted = np.asarray(times_s, np.float64)
         near = self._frames_around(wanted)
-        have = self._seconds(self.pts[near])
+        have = self.times_s(near)
         right = np.minimum(np.maximum(np.searchsorted(have, wanted), 1), len(have) - 1)
         left = np.maximum(right - 1, 0)
         nearest = np.where(np.abs(wanted - have[left]) <= np.abs(have[right] - wanted), left, right)
@@ -212,17 +208,20 @@ def plan_runs(index: FrameIndex, frames: Int64s | Sequence[int]) -> list[Run]:
         # done without numpy, which is slow with single numbers.
         gop = max(bisect_right(index.start_frames, int(frames[0])) - 1, 0)
         last = int(frames[-1])
-        packet = last if index.packets is None else int(index.packets[last])
-        return [_run_from(index, gop, packet + 1)]
-    frames = np.asarray(frames, np.int64)
-    gops = index.gops_of(frames)
-    stops = index.packets_of(frames) + 1
-    first, config = index.starts[gops], index.start_configs[gops]
-    reached = np.maximum.accumulate(stops)
-    is_separate = (first[1:] > reached[:-1]) | (config[1:] != config[:-1])
-    heads = np.append(0, np.flatnonzero(is_separate) + 1)
-    last_stops = np.maximum.reduceat(stops, heads)
-    return list(map(_run_from, repeat(index), gops[heads].tolist(), last_stops.tolist()))
+        gops, stops = [gop], [(last if index.packets is None else int(index.packets[last])) + 1]
+    else:
+        frames = np.asarray(frames, np.int64)
+        gop_of, stop_of = index.gops_of(frames), index.packets_of(frames) + 1
+        first, config = index.starts[gop_of], index.start_configs[gop_of]
+        reached = np.maximum.accumulate(stop_of)
+        is_separate = (first[1:] > reached[:-1]) | (config[1:] != config[:-1])
+        heads = np.append(0, np.flatnonzero(is_separate) + 1)
+        gops, stops = gop_of[heads].tolist(), np.maximum.reduceat(stop_of, heads).tolist()
+    runs = []
+    for gop, stop in zip(gops, stops, strict=True):
+        settings = index.configs[index.start_configs[gop]]
+        runs.append(Run(int(index.starts[gop]), stop, int(index.start_frames[gop]), settings))
+    return runs
 
 
 def start_earlier(index: FrameIndex, run: Run) -> Run | None:
@@ -230,12 +229,8 @@ def start_earlier(index: FrameIndex, run: Run) -> Run | None:
     gop = int(np.searchsorted(index.starts, run.first_packet)) - 1
     if gop < 0 or index.configs[index.start_configs[gop]] is not run.config:
         return None
-    return _run_from(index, gop, run.stop_packet)
-
-
-def _run_from(index: FrameIndex, gop: int, stop: int) -> Run:
-    config = index.configs[index.start_configs[gop]]
-    return Run(int(index.starts[gop]), stop, int(index.start_frames[gop]), config)
+    start, first = int(index.starts[gop]), int(index.start_frames[gop])
+    return Run(start, run.stop_packet, first, run.config)
 
 
 def packet_span(index: FrameIndex, frames: Int64s | Sequence[int]) -> tuple[int, int]:
