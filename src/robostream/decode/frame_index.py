@@ -84,13 +84,6 @@ class FrameIndex:
         """Whether its GOPs are so long, on average, that decoders wait inside them."""
         return len(self.pts) > LONG_GOP_FRAMES * len(self.starts)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory the index takes."""
-        arrays = (self.pts, self.byte_offsets, self.sizes, self.starts, self.start_frames)
-        orders = [array for array in (self.packets, self.frames) if array is not None]
-        return sum(array.nbytes for array in (*arrays, *orders))
-
     def times_s(self, frames: slice | list[int] = slice(None)) -> npt.NDArray[np.float64]:
         """Return the presentation times of some frames, or all, in seconds, in 64 bits."""
         ticks = self.pts[frames].astype(np.float64)

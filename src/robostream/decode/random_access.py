@@ -9,8 +9,7 @@ a wanted frame's GOP is still cached from an earlier read, the rest of that GOP.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,7 +66,6 @@ class LruFrameCache(FrameCache):
         self._frames: LruCache[tuple[str, int], PackedFrame] = LruCache(
             budget_bytes, weigh=lambda packed: packed.layout.nbytes
         )
-        self._added: list[tuple[str, int]] = []
 
     @property
     def nbytes(self) -> int:
@@ -95,9 +93,7 @@ class LruFrameCache(FrameCache):
                 memory = oldest.content, oldest.address
         packed = PackedFrame(*(memory or allocate(layout.nbytes)), layout)
         pack(decoded, packed)
-        key = uses.clip.file.name, frame
-        self._frames.put(key, packed)
-        self._added.append(key)
+        self._frames.put((uses.clip.file.name, frame), packed)
         return True
 
     def release(self, uses: Uses, frames: Sequence[int]) -> None:
@@ -108,20 +104,6 @@ class LruFrameCache(FrameCache):
     def take_evictions(self) -> int:
         """Return how many frames were evicted since the last call."""
         return self._frames.take_evictions()
-
-    @contextmanager
-    def forget_on_error(self) -> Iterator[None]:
-        """Drop the frames that are added in this block if it fails.
-
-        After an error, the frames before it may have the wrong numbers.
-        """
-        self._added.clear()
-        try:
-            yield
-        except BaseException:
-            for key in self._added:
-                self._frames.forget(key)
-            raise
 
     def clear(self) -> None:
         """Drop all frames."""
@@ -225,10 +207,14 @@ class FrameEngine:
         def deliver(frame: int, decoded: DecodedFrame) -> None:
             self._decoder.draw_decoded(uses.clip, decoded, out[left.pop(frame)])
 
-        with self._cache.forget_on_error():
+        try:
             self._decoder.decode([(uses, chosen)], deliver)
             if left:
                 raise_missing(uses.clip, min(left))
+        except BaseException:
+            # Frames decoded before an error may have the wrong numbers.
+            self._cache.release(uses, range(len(uses.clip)))
+            raise
 
     def _count(self) -> None:
         self._decoder.count_evictions()
