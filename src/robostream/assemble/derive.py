@@ -252,7 +252,11 @@ def _own_features(number: int, source: SourceFeatures) -> list[OwnFeature]:
                 f"source {name!r} has both {found[common].own!r} and {own!r} as {common!r}. Give "
                 "one of them another key in its feature_map."
             )
-        kind = _kind_of(entry)
+        dtype = entry["dtype"]
+        if dtype in CAMERA_DTYPES:
+            kind = "depth camera" if is_depth(entry) else "camera"
+        else:
+            kind = dtype if dtype in _TEXTS else _SAMPLE_DTYPES[np.dtype(dtype).kind]
         chosen = None if own in DEFAULT_FEATURES else alignment_names(entry)
         if names is not None:
             _check_new_names(name, own, entry, kind, names)
@@ -363,13 +367,6 @@ def _check_new_names(
         raise SelectionError(
             f"feature_map of source {source!r} gives {len(names)} names for {own!r}; want {wanted}"
         )
-
-
-def _kind_of(entry: Mapping[str, Any]) -> str:
-    dtype = entry["dtype"]
-    if dtype in CAMERA_DTYPES:
-        return "depth camera" if is_depth(entry) else "camera"
-    return str(dtype) if dtype in _TEXTS else _SAMPLE_DTYPES[np.dtype(dtype).kind]
 
 
 def _flatten(names: Any) -> list[Any]:

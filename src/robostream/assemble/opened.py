@@ -26,10 +26,9 @@ from robostream import arguments, config
 from robostream.assemble.selection import FrameSelection, keep_frames, select_episodes
 from robostream.assemble.spec import Offsets, SampleOptions, SampleSpec, make_spec
 from robostream.byte_sizes import parse_bytes
-from robostream.decode import FrameIndex, VideoFile, VideoFiles, packet_span
+from robostream.decode import VideoFile, VideoFiles, packet_span
 from robostream.errors import FrameTimestampError, MetadataError
 from robostream.meta import (
-    EpisodeTable,
     LeRobotDatasetMetadata,
     location_of,
     pin_and_download,
@@ -122,7 +121,20 @@ class OpenedDataset:
         check_span(start_s, stop_s, length, meta.fps, f"{meta.root}/meta: {where}")
         times_s = start_s + np.arange(length) / meta.fps
         numbers = file.index.match(times_s, tolerance_s=tolerance_s, where=where)
-        _check_file(meta, file.index, episode, key, tolerance_s)
+        # The file must have frames from the start of its first span to the end of its last. One
+        # that was cut or remuxed has them at other times: an episode in the middle would then get a
+        # frame for each of its times, but of another moment.
+        starts_s, stops_s = _file_spans(meta, key)
+        start_s, stop_s = float(starts_s[episode]), float(stops_s[episode])
+        first_s, last_s = file.index.ends_s()
+        slack = max(_SLACK_FRAMES, tolerance_s * meta.fps)
+        if first_s > start_s + tolerance_s or (stop_s - last_s) * meta.fps - 1 > slack:
+            raise FrameTimestampError(
+                f"{where}: the episode table takes frames of {file.index.file} from {start_s:.6f} "
+                f"s to before {stop_s:.6f} s; the file has frames from {first_s:.6f} s to "
+                f"{last_s:.6f} s. Some were lost or moved, and which cannot be known. Copy the "
+                "video and meta/ again."
+            )
         return file, numbers
 
     def selected_files(self, *, videos: bool) -> list[str]:
@@ -166,7 +178,7 @@ def open_dataset(location: DatasetLocation, options: SampleOptions) -> OpenedDat
     spec = make_spec(meta, options)
     resize_cameras(meta, spec.resize)
     for key in spec.videos:
-        warn_of_overlaps(meta.episodes, key, meta.fps, meta.repo_id)
+        _warn_of_overlaps(meta, key)
     files = location_of(meta)
     if location.data_files_root is not None:
         files = as_location(location.data_files_root, location.storage_options, location.cache)
@@ -228,13 +240,14 @@ def check_span(
     )
 
 
-def warn_of_overlaps(table: EpisodeTable, key: str, fps: float, where: str) -> None:
+def _warn_of_overlaps(meta: LeRobotDatasetMetadata, key: str) -> None:
     """Log a warning if spans of episodes overlap in a camera's files."""
-    order = np.argsort(files := _file_ids(table, key), kind="stable")
+    table = meta.episodes
+    order = np.argsort(files := _file_ids(meta, key), kind="stable")
     order = order[table["length"][order] > 0]
     before, after = order[:-1], order[1:]
     stops_s, starts_s = table[f"videos/{key}/to_timestamp"], table[f"videos/{key}/from_timestamp"]
-    is_early = starts_s[after] < stops_s[before] - _SLACK_FRAMES / fps
+    is_early = starts_s[after] < stops_s[before] - _SLACK_FRAMES / meta.fps
     overlaps = np.flatnonzero(is_early & (files[before] == files[after]))
     if overlaps.size:
         first, second = int(before[overlaps[0]]), int(after[overlaps[0]])
@@ -243,29 +256,7 @@ def warn_of_overlaps(table: EpisodeTable, key: str, fps: float, where: str) -> N
             "%s: %s: episode %d begins at %.6g s of its video file, before episode %d ends at "
             "%.6g s%s. If these episodes are not meant to share frames, the episode table is "
             "damaged: copy meta/ again.",
-            *(where, key, second, starts_s[second], first, stops_s[first], more),
-        )
-
-
-def _check_file(
-    meta: LeRobotDatasetMetadata, index: FrameIndex, episode: int, key: str, tolerance_s: float
-) -> None:
-    """Raise unless the file has frames from the start of its first span to the end of its last.
-
-    A file that was cut or remuxed has its frames at other times. An episode in the middle would
-    then get a frame for each of its times, but of another moment.
-    """
-    starts_s, stops_s = _file_spans(meta, key)
-    start_s, stop_s = float(starts_s[episode]), float(stops_s[episode])
-    first_s, last_s = index.ends_s()
-    frames_missing = (stop_s - last_s) * meta.fps - 1
-    slack = max(_SLACK_FRAMES, tolerance_s * meta.fps)
-    if first_s > start_s + tolerance_s or frames_missing > slack:
-        raise FrameTimestampError(
-            f"{key}, episode {episode}: the episode table takes frames of {index.file} from "
-            f"{start_s:.6f} s to before {stop_s:.6f} s; the file has frames from {first_s:.6f} s "
-            f"to {last_s:.6f} s. Some were lost or moved, and which cannot be known. Copy the "
-            "video and meta/ again."
+            *(meta.repo_id, key, second, starts_s[second], first, stops_s[first], more),
         )
 
 
@@ -276,7 +267,7 @@ def _file_spans(meta: LeRobotDatasetMetadata, key: str) -> tuple[Seconds, Second
     # A span of another length than its episode is an error of that episode alone.
     frames = (stops_s - starts_s) * meta.fps
     is_valid = np.abs(meta.episodes["length"] - frames) <= _SLACK_FRAMES
-    files, file_of = np.unique(_file_ids(meta.episodes, key), return_inverse=True)
+    files, file_of = np.unique(_file_ids(meta, key), return_inverse=True)
     first_s, last_s = np.full(len(files), np.inf), np.full(len(files), -np.inf)
     np.minimum.at(first_s, file_of[is_valid], starts_s[is_valid])
     np.maximum.at(last_s, file_of[is_valid], stops_s[is_valid])
@@ -297,8 +288,8 @@ def _spans(meta: LeRobotDatasetMetadata, key: str) -> tuple[Seconds, Seconds]:
     return starts_s, stops_s
 
 
-def _file_ids(table: EpisodeTable, key: str) -> npt.NDArray[np.int64]:
+def _file_ids(meta: LeRobotDatasetMetadata, key: str) -> npt.NDArray[np.int64]:
     """Return a number for each episode that identifies its video file of a camera."""
-    chunks = table[f"videos/{key}/chunk_index"].astype(np.int64)
-    numbers: npt.NDArray[np.int64] = chunks << 32 | table[f"videos/{key}/file_index"]
+    chunks = meta.episodes[f"videos/{key}/chunk_index"].astype(np.int64)
+    numbers: npt.NDArray[np.int64] = chunks << 32 | meta.episodes[f"videos/{key}/file_index"]
     return numbers

@@ -106,8 +106,16 @@ class FrameIndex:
             where: Camera and episode, for the message.
         """
         wanted = np.asarray(times_s, np.float64)
-        near = self._frames_around(wanted)
-        have = self.times_s(near)
+        # A file may have hours, of which an episode is a minute. So only frames from two before the
+        # first time to one after the last are compared; a tick more, since times are rounded.
+        ticks_per_s = self.time_base.denominator / self.time_base.numerator
+        first = float(wanted.min(initial=inf)) * ticks_per_s
+        last = float(wanted.max(initial=-inf)) * ticks_per_s
+        begin, stop = 0, len(self.pts)
+        if isfinite(first) and isfinite(last):
+            begin = max(bisect_left(self.pts, floor(first) - 1) - 2, 0)
+            stop = min(bisect_right(self.pts, ceil(last) + 1) + 1, stop)
+        have = self.times_s(slice(begin, stop))
         right = np.minimum(np.maximum(np.searchsorted(have, wanted), 1), len(have) - 1)
         left = np.maximum(right - 1, 0)
         nearest = np.where(np.abs(wanted - have[left]) <= np.abs(have[right] - wanted), left, right)
@@ -117,23 +125,8 @@ class FrameIndex:
             raise FrameTimestampError(
                 self._describe_misses(wanted, have[nearest], missed, tolerance_s, where)
             )
-        numbers: Int64s = nearest + near.start
+        numbers: Int64s = nearest + begin
         return numbers
-
-    def _frames_around(self, times_s: npt.NDArray[np.float64]) -> slice:
-        """Return the frames from two before the first of some times to one after the last.
-
-        A file may have hours, of which an episode is a minute.
-        """
-        ticks_per_s = self.time_base.denominator / self.time_base.numerator
-        first = float(times_s.min(initial=inf)) * ticks_per_s
-        last = float(times_s.max(initial=-inf)) * ticks_per_s
-        if not (isfinite(first) and isfinite(last)):
-            return slice(0, len(self.pts))
-        # A tick more at each end, since times are rounded.
-        begin = bisect_left(self.pts, floor(first) - 1) - 2
-        stop = bisect_right(self.pts, ceil(last) + 1) + 1
-        return slice(max(begin, 0), min(stop, len(self.pts)))
 
     def _describe_misses(
         self,
