@@ -358,7 +358,7 @@ def test_a_closed_engine_holds_nothing(clip: VideoMaker) -> None:
         engine.read(video.file, [5], video.slots(1))
 
     assert len(engine.files) == 0
-    assert engine._cache.nbytes == 0
+    assert engine._cache._frames.weight == 0
     assert engine.statistics.summary()["images_delivered"] == 1
 
 
@@ -377,7 +377,7 @@ def test_resized_frames_are_the_same_kept_or_not(
     with local_engine(budget_bytes=budget) as engine:
         for row, frame in enumerate(frames):
             engine.read(video.file, [frame], found[row : row + 1], resize=True)
-        kept_bytes = engine._cache.nbytes
+        kept_bytes = engine._cache._frames.weight
     with local_engine() as engine:
         engine.read(video.file, frames, alone, resize=True)
 

@@ -67,11 +67,6 @@ class LruFrameCache(FrameCache):
             budget_bytes, weigh=lambda packed: packed.layout.nbytes
         )
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all frames."""
-        return self._frames.weight
-
     def slots(self, clip: Clip) -> FileSlots:
         """Return the slots of a file's frames; they change with the cache."""
         return FileSlots(clip.file.name, self._frames)

@@ -126,11 +126,12 @@ class Renderer:
             for place, frame in enumerate(packed):
                 self.draw_packed([frame], out[place : place + 1], file=file)
             return
-        layout.check_slot(out.shape[1:], out.dtype, file)
         reader = self._readers[layout]
-        if reader is not None and out.dtype == np.uint8 and out.flags.c_contiguous:
+        fits = out.shape[1:] == layout.shape and out.dtype == np.uint8 and out.flags.c_contiguous
+        if fits and reader is not None:
             reader.write_packed(packed, out)
             return
+        layout.check_slot(out.shape[1:], out.dtype, file)
         for frame, slot in zip(packed, out, strict=True):
             self._draw(unpack(frame), slot, file)
 
