@@ -46,22 +46,13 @@ class OwnFeature:
     common: str  # its key in the mixture
     kind: str  # "camera", "depth camera", "string", "language", or the dtype of numbers in a sample
     entry: Mapping[str, Any]  # the entry of info.json
+    shape: tuple[int, ...]  # the declared shape; (1,) is a plain number
     names: tuple[str, ...] | None  # the names of its dimensions, if it has one for each
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The declared shape; (1,) is a plain number."""
-        return tuple(self.entry["shape"])
 
     @property
     def is_camera(self) -> bool:
         """Whether it is a camera."""
         return self.kind.endswith("camera")
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is a text or language records."""
-        return self.kind in _TEXTS
 
     def mapped(self, target: str = "'<another key>'") -> str:
         """Return the code that gives it another common key, or new names, for messages."""
@@ -98,13 +89,13 @@ def derive_schema(
             owned[feature.number][key] = feature
         if found[0].is_camera:
             cameras.append(_merge_camera(found, sizes or {}, count))
-        elif not found[0].is_text:
+        elif found[0].kind not in _TEXTS:
             vectors.append(_align_vector(found, names.get(key), columns))
         else:
             (texts if len(found) == count else partial).append(key)
     if partial:
         logger.info("left out, because some sources lack them: %s", ", ".join(partial))
-    are_texts = {key: found[0].is_text for key, found in kept.items()}
+    are_texts = {key: found[0].kind in _TEXTS for key, found in kept.items()}
     windows: Windows = {
         key: (name, steps)
         for name in ("delta_timestamps", "delta_indices")
@@ -258,10 +249,11 @@ def _own_features(number: int, source: SourceFeatures) -> list[OwnFeature]:
         else:
             kind = dtype if dtype in _TEXTS else _SAMPLE_DTYPES[np.dtype(dtype).kind]
         chosen = None if own in DEFAULT_FEATURES else alignment_names(entry)
+        chosen = chosen if names is None else tuple(names)
+        shape = tuple(entry["shape"])
+        found[common] = OwnFeature(number, name, own, common, kind, entry, shape, chosen)
         if names is not None:
-            _check_new_names(name, own, entry, kind, names)
-            chosen = tuple(names)
-        found[common] = OwnFeature(number, name, own, common, kind, entry, chosen)
+            _check_new_names(found[common])
     return list(found.values())
 
 
@@ -357,15 +349,14 @@ def _misfit(feature: OwnFeature, fault: str, other: OwnFeature | None) -> Select
     )
 
 
-def _check_new_names(
-    source: str, own: str, entry: Mapping[str, Any], kind: str, names: Sequence[str]
-) -> None:
-    shape = tuple(entry["shape"])
-    is_vector = kind in _SAMPLE_DTYPES.values() and len(shape) == 1
+def _check_new_names(feature: OwnFeature) -> None:
+    shape, names = feature.shape, feature.names or ()
+    is_vector = feature.kind in _SAMPLE_DTYPES.values() and len(shape) == 1
     if not is_vector or len(names) != shape[0]:
-        wanted = f"{shape[0]} names" if is_vector else f"a key alone ({kind}, shape {shape})"
+        alone = f"a key alone ({feature.kind}, shape {shape})"
         raise SelectionError(
-            f"feature_map of source {source!r} gives {len(names)} names for {own!r}; want {wanted}"
+            f"feature_map of source {feature.source!r} gives {len(names)} names for "
+            f"{feature.own!r}; want {f'{shape[0]} names' if is_vector else alone}"
         )
 
 

@@ -126,7 +126,7 @@ class OpenedDataset:
         # frame for each of its times, but of another moment.
         starts_s, stops_s = _file_spans(meta, key)
         start_s, stop_s = float(starts_s[episode]), float(stops_s[episode])
-        first_s, last_s = file.index.ends_s()
+        first_s, last_s = file.index.times_s([0, -1]).tolist()
         slack = max(_SLACK_FRAMES, tolerance_s * meta.fps)
         if first_s > start_s + tolerance_s or (stop_s - last_s) * meta.fps - 1 > slack:
             raise FrameTimestampError(
