@@ -26,7 +26,7 @@ from robostream import arguments, config
 from robostream.assemble.selection import FrameSelection, keep_frames, select_episodes
 from robostream.assemble.spec import Offsets, SampleOptions, SampleSpec, make_spec
 from robostream.byte_sizes import parse_bytes
-from robostream.decode import VideoFile, VideoFiles, packet_span
+from robostream.decode import VideoFile, VideoFiles, needed_frames, packet_span
 from robostream.errors import FrameTimestampError, MetadataError
 from robostream.meta import (
     LeRobotDatasetMetadata,
@@ -208,10 +208,8 @@ def find_byte_span(
     file: VideoFile, numbers: npt.NDArray[np.int64], first: int, stop: int, offsets: Offsets
 ) -> tuple[int, int]:
     """Return the bytes of an episode's frames [first, stop) and of their windows."""
-    last = len(numbers) - 1
-    begin = min(max(first + int(offsets.min()), 0), last)
-    end = min(max(stop - 1 + int(offsets.max()), 0), last)
-    return packet_span(file.index, numbers[begin : end + 1])
+    begin, end = needed_frames((first, stop - 1), offsets, len(numbers))
+    return packet_span(file.index, numbers[begin:end])
 
 
 def check_span(

@@ -293,8 +293,11 @@ class ClipUses(Uses):
         return frames
 
 
-def needed_frames(samples: Ints, offsets: Ints, length: int) -> tuple[int, int]:
-    """Return the frames [first, stop) of an episode that the windows of samples lie in. Pure."""
+def needed_frames(samples: Ints | Sequence[int], offsets: Ints, length: int) -> tuple[int, int]:
+    """Return the frames [first, stop) of an episode that the windows of samples lie in. Pure.
+
+    Samples are ascending.
+    """
     last = length - 1
     first = min(max(int(samples[0]) + int(offsets.min()), 0), last)
     return first, min(max(int(samples[-1]) + int(offsets.max()), 0), last) + 1
