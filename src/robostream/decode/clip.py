@@ -105,31 +105,27 @@ class Slots(Protocol):
         """Note the slot of a frame."""
 
 
+@dataclass(slots=True, eq=False)
 class Clock:
     """The step that one iterator is building."""
 
-    __slots__ = ("step",)
-
-    def __init__(self) -> None:
-        self.step = 0
+    step: int = 0
 
     def move_to(self, step: int) -> None:
         """Set the step."""
         self.step = step
 
 
+@dataclass(slots=True, eq=False)
 class Uses:
     """The frames of a clip that are needed `now`; which are needed later is unknown.
 
     `slots` has the cache slot of each frame, -1 for one that is not cached. The cache sets them.
     """
 
-    __slots__ = ("clip", "now", "slots")
-
-    def __init__(self, clip: Clip, now: dict[int, int], slots: Slots) -> None:
-        self.clip = clip
-        self.now = now
-        self.slots = slots
+    clip: Clip
+    now: dict[int, int]
+    slots: Slots
 
     def is_due_later(self, frame: int) -> bool:
         """Return whether a frame is known to be needed again after now."""

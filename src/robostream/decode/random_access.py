@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,15 +41,15 @@ _STRETCHES = 8
 _GOPS = 2
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class FileSlots:
     """The slots of one file's frames: their numbers if they are cached."""
 
-    def __init__(self, file: str, frames: LruCache[tuple[str, int], PackedFrame]) -> None:
-        self._file = file
-        self._frames = frames
+    file: str
+    frames: LruCache[tuple[str, int], PackedFrame]
 
     def __getitem__(self, frame: int) -> int:
-        return frame if (self._file, frame) in self._frames else -1
+        return frame if (self.file, frame) in self.frames else -1
 
     def __setitem__(self, frame: int, slot: int) -> None:
         raise TypeError("a frame's slot is its number")
