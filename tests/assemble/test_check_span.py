@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.assemble.video_spans import check_span
+from robostream.assemble.opened import check_span
 from robostream.errors import MetadataError
 from robostream.meta import LeRobotDatasetMetadata
 from tests.fixture_datasets import ROOTS, root_id

@@ -86,7 +86,7 @@ def read_one(engine: FrameEngine, path: Path, frame: int, picture: np.ndarray) -
 
 def depends_on(engine: FrameEngine, file: str, frame: int, at: int) -> bool:
     """Return whether a frame's GOP, up to the frame, has bytes in [at, at + 200)."""
-    index = engine.index(file)
+    index = engine.files.get(file).index
     start = int(index.starts[index.gops_of(np.array([frame]))[0]])
     stop = int(index.packets_of(np.array([frame]))[0]) + 1
     ends = index.byte_offsets[start:stop] + index.sizes[start:stop]

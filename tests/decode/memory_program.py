@@ -19,8 +19,8 @@ def main(budget: int, order: str, files: list[str]) -> None:
     before = resident_bytes()
     resident = []
     with local_engine(budget_bytes=budget) as engine:
-        frames = [(f, n) for f in files for n in range(engine.index(f).num_frames)]
-        sizes = {f: engine.index(f).configs[0] for f in files}
+        frames = [(f, n) for f in files for n in range(engine.files.get(f).index.num_frames)]
+        sizes = {f: engine.files.get(f).index.configs[0] for f in files}
         outs = {f: np.zeros((1, 3, size.height, size.width), np.uint8) for f, size in sizes.items()}
         for epoch in range(_EPOCHS):
             places = np.arange(len(frames))

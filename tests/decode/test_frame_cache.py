@@ -299,7 +299,7 @@ def test_the_least_recently_used_go_first(
             assert len(cache.packed(A, [slots[frame]])) == 1
             model.move_to_end(frame)
 
-        assert cache.nbytes == sum(one.nbytes for one in model.values()) <= budget
+        assert cache._frames.weight == sum(one.nbytes for one in model.values()) <= budget
         evictions -= cache.take_evictions()
         assert evictions == 0
         assert [frame for _, frame in cache._frames] == list(model)
@@ -351,27 +351,6 @@ def test_files_without_frames_leave_nothing_behind() -> None:
     assert len(cache._frames) == 2
 
 
-def test_frames_of_a_failed_read_are_forgotten() -> None:
-    """Those added since a moment go; those before it stay."""
-    cache = LruFrameCache(10**6)
-    put_recent(cache, A, 0)
-
-    def fail() -> None:
-        with cache.forget_on_error():
-            put_recent(cache, A, 1)
-            put_recent(cache, B, 1)
-            raise ValueError("failed")
-
-    with pytest.raises(ValueError, match="failed"):
-        fail()
-
-    assert [cache.slots(A)[0] >= 0, cache.slots(A)[1] >= 0, cache.slots(B)[1] >= 0] == [
-        True,
-        False,
-        False,
-    ]
-
-
 def test_a_cleared_cache_holds_nothing() -> None:
     """After clear nothing is found, and there is room again."""
     cache = LruFrameCache(LAYOUTS[0].nbytes)
@@ -379,5 +358,5 @@ def test_a_cleared_cache_holds_nothing() -> None:
     cache.clear()
 
     assert cache.slots(A)[0] < 0
-    assert cache.nbytes == 0
+    assert cache._frames.weight == 0
     assert put_recent(cache, A, 1)

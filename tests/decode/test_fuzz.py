@@ -49,7 +49,7 @@ def test_a_file_replaced_while_open_stays_the_one_that_was_opened(
     path = tmp_path / "video.mp4"
     shutil.copy(old.path, path)
     with local_engine() as engine:
-        engine.index(str(path))
+        engine.files.get(str(path))
         shutil.copy(new.path, tmp_path / "aside.mp4")
         (tmp_path / "aside.mp4").rename(path)
         out = old.slots(1)

@@ -135,7 +135,7 @@ def test_the_engine_reads_a_saved_index(clip: VideoMaker, tmp_path: Path) -> Non
     for expected in (1, 0):
         reads.clear()
         with local_engine(open_source=Watched, index_folder=tmp_path) as engine:
-            engine.index(video.file)
+            engine.files.get(video.file)
 
             assert (len(reads) > 0) == bool(expected)
             out = video.slots(1)
@@ -148,7 +148,7 @@ def _index_all(files: list[str], folder: Path) -> None:
         for _ in range(20):
             for file in files:
                 engine.files.clear()
-                assert engine.index(file).num_frames
+                assert engine.files.get(file).index.num_frames
 
 
 def test_processes_share_a_folder(clip: VideoMaker, tmp_path: Path) -> None:

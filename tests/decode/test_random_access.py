@@ -45,7 +45,7 @@ def read_one_by_one(engine: FrameEngine, clip: SampleVideo, order: Ints) -> None
 def damaged_copy(clip: SampleVideo, path: Path, packet: int) -> Path:
     """Write a copy of a file with the middle of a packet set to zero."""
     with local_engine() as engine:
-        index = engine.index(clip.file)
+        index = engine.files.get(clip.file).index
     content = bytearray(clip.path.read_bytes())
     at, size = int(index.byte_offsets[packet]), int(index.sizes[packet])
     content[at : at + size] = bytes(size)
@@ -59,7 +59,7 @@ def test_every_frame_is_the_one_the_container_gives(clip: VideoMaker, kind: str)
     video = clip(kind)
     order = np.random.default_rng(0).permutation(len(video))
     with local_engine() as engine:
-        assert engine.index(video.file).num_frames == len(video)
+        assert engine.files.get(video.file).index.num_frames == len(video)
         read_one_by_one(engine, video, order)
 
 
@@ -260,7 +260,7 @@ def test_wrong_requests_are_refused(clip: VideoMaker) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """A file that is not there is a VideoFileError with its path."""
     with local_engine() as engine, pytest.raises(VideoFileError, match=r"absent\.mp4"):
-        engine.index(str(tmp_path / "absent.mp4"))
+        engine.files.get(str(tmp_path / "absent.mp4"))
 
 
 def test_a_damaged_run_keeps_nothing(clip: VideoMaker, tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_a_closed_engine_holds_nothing(clip: VideoMaker) -> None:
         engine.read(video.file, [5], video.slots(1))
 
     assert len(engine.files) == 0
-    assert engine._cache.nbytes == 0
+    assert engine._cache._frames.weight == 0
     assert engine.statistics.summary()["images_delivered"] == 1
 
 
@@ -377,7 +377,7 @@ def test_resized_frames_are_the_same_kept_or_not(
     with local_engine(budget_bytes=budget) as engine:
         for row, frame in enumerate(frames):
             engine.read(video.file, [frame], found[row : row + 1], resize=True)
-        kept_bytes = engine._cache.nbytes
+        kept_bytes = engine._cache._frames.weight
     with local_engine() as engine:
         engine.read(video.file, frames, alone, resize=True)
 

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import Clip, DecodedFrame, FrameLayout, LruFrameCache, Uses
-from robostream.decode.random_access import ReadingOrder, frames_to_decode
+from robostream.decode.random_access import (
+    LastRead,
+    LastReads,
+    frames_to_decode,
+    reads_in_order,
+)
+from robostream.storage import LruCache
 from tests.decode.clips import open_file
 from tests.decode.conftest import SampleVideo
 
@@ -17,6 +23,7 @@ VideoMaker = Callable[[str], SampleVideo]
 LAYOUT = FrameLayout("yuv420p", 96, 64, 2, 1)
 RGB_BYTES = 3 * 96 * 64
 ALL = (0, 1000)
+READS_IN_ORDER = 3
 
 
 def opened(video: SampleVideo) -> Clip:
@@ -37,7 +44,12 @@ def keep(clip: Clip, frame: int, cache: LruFrameCache) -> None:
     cache.add(uses, frame, DecodedFrame(LAYOUT, ()), lambda *_: None)
 
 
-def read(clip: Clip, frames: list[int], order: ReadingOrder, cache: LruFrameCache) -> list[int]:
+def new_order() -> LastReads:
+    """Return that no file was read yet."""
+    return LruCache(32)
+
+
+def read(clip: Clip, frames: list[int], order: LastReads, cache: LruFrameCache) -> list[int]:
     """Return what is decoded for a read, and cache it."""
     missing = [frame for frame in frames if cache.slots(clip)[frame] < 0]
     if not missing:
@@ -52,7 +64,7 @@ def read(clip: Clip, frames: list[int], order: ReadingOrder, cache: LruFrameCach
 def test_reads_in_order_get_a_stretch_of_whole_gops(clip: VideoMaker) -> None:
     """The fourth read in order decodes about 32 frames on, to the end of a GOP."""
     file = opened(clip("h264_g2"))
-    order, cache = ReadingOrder(), LruFrameCache(10**8)
+    order, cache = new_order(), LruFrameCache(10**8)
     chosen = [read(file, [frame], order, cache) for frame in range(6)]
 
     assert chosen == [[0], [1], [2], list(range(3, 36)), [], []]
@@ -61,7 +73,7 @@ def test_reads_in_order_get_a_stretch_of_whole_gops(clip: VideoMaker) -> None:
 def test_a_stretch_goes_on_where_the_last_one_ended(clip: VideoMaker) -> None:
     """Once in order, every stretch is decoded at once."""
     file = opened(clip("h264_g250"))
-    order, cache = ReadingOrder(), LruFrameCache(8 * 50 * RGB_BYTES)
+    order, cache = new_order(), LruFrameCache(8 * 50 * RGB_BYTES)
     decodings = [chosen for frame in range(200) if (chosen := read(file, [frame], order, cache))]
 
     assert [len(chosen) for chosen in decodings] == [1, 1, 1, 50, 50, 50, 50]
@@ -71,7 +83,7 @@ def test_a_stretch_goes_on_where_the_last_one_ended(clip: VideoMaker) -> None:
 def test_steps_may_leave_frames_out(clip: VideoMaker, step: int) -> None:
     """Every eighth frame is in order too."""
     file = opened(clip("h264_g2"))
-    order, cache = ReadingOrder(), LruFrameCache(10**8)
+    order, cache = new_order(), LruFrameCache(10**8)
     chosen = [read(file, [frame], order, cache) for frame in range(0, 5 * step, step)]
 
     assert [len(one) for one in chosen[:3]] == [1, 1, 1]
@@ -82,27 +94,21 @@ def test_steps_may_leave_frames_out(clip: VideoMaker, step: int) -> None:
 def test_steps_back_or_too_far_are_no_order(clip: VideoMaker) -> None:
     """Reading back, or the same frame again and again, is not reading in order."""
     file = opened(clip("h264_g250"))
-    order, cache = ReadingOrder(), LruFrameCache(10**8)
+    order, cache = new_order(), LruFrameCache(10**8)
     for frames in (range(100, 0, -1), range(0, 250, 9), [5] * 20):
         for frame in frames:
             frames_to_decode(needing(file, [frame], cache), ALL, order, cache.budget_bytes)
 
-            assert not order.follows(file.file.name, frame)
+            last = order.get(file.file.name)
 
-
-def test_few_files_are_remembered() -> None:
-    """However many files are read, the memory of their order stays small."""
-    order = ReadingOrder()
-    for number in range(10_000):
-        order.note(str(number), 0, 1)
-
-    assert len(order) <= 32
+            assert last is not None
+            assert last.reads < READS_IN_ORDER
 
 
 def test_a_gop_is_completed_on_the_second_visit(clip: VideoMaker) -> None:
     """If the first frame of a GOP is kept from an earlier read, the rest is decoded at once."""
     file = opened(clip("h264_bframes"))
-    order, cache = ReadingOrder(), LruFrameCache(10**8)
+    order, cache = new_order(), LruFrameCache(10**8)
     first = int(file.file.index.start_frames[1])
     stop = int(file.file.index.start_frames[2])
     assert read(file, [first + 5], order, cache) == [first + 5]
@@ -123,7 +129,7 @@ def test_more_is_decoded_only_within_bounds(
 ) -> None:
     """All that is wanted is decoded; what comes beside it is wanted by somebody, new, and fits."""
     file = opened(clip("h264_g250"))
-    order, cache = ReadingOrder(), LruFrameCache(room * RGB_BYTES)
+    order, cache = new_order(), LruFrameCache(room * RGB_BYTES)
     for frames in reads:
         wanted = sorted({frame for frame in frames if cache.slots(file)[frame] < 0})
         if not wanted:
@@ -144,10 +150,10 @@ def test_more_is_decoded_only_within_bounds(
 
 def test_random_reads_of_a_short_file_are_seldom_taken_for_an_order() -> None:
     """Of a thousand reads at random in a file of 48 frames, few are followed by a stretch."""
-    order = ReadingOrder()
-    stretches = 0
+    last, stretches = None, 0
     for frame in np.random.default_rng(0).integers(0, 48, 1000).tolist():
-        stretches += order.follows("file", frame)
-        order.note("file", frame, frame + 1)
+        reads = reads_in_order(last, frame)
+        stretches += reads >= READS_IN_ORDER
+        last = LastRead(frame, frame + 1, reads)
 
     assert stretches < 15

@@ -190,7 +190,7 @@ def _decode_cameras(root: Path, keys: set[str]) -> dict[str, npt.NDArray[np.uint
         for key in keys:
             parts = []
             for path in sorted((root / "videos" / key).glob("*/*.mp4")):
-                index = engine.index(str(path))
+                index = engine.files.get(str(path)).index
                 config = index.configs[0]
                 out = np.zeros((index.num_frames, 3, config.height, config.width), np.uint8)
                 engine.read(str(path), np.arange(index.num_frames), out)

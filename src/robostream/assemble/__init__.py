@@ -6,8 +6,7 @@ Workers load only what delivers samples: the names of the other files load on fi
 selection.py    the selected episodes, which of their frames are delivered, and how often
 split.py        episodes to train on and to validate on
 spec.py         what a sample holds: columns, cameras, windows
-video_spans.py  the span of each episode in a camera's video file
-opened.py       an opened dataset, from which every reader is made
+opened.py       an opened dataset, from which every reader is made; its frames in video files
 columns.py      from Arrow columns to checked arrays
 shared_rows.py  data files decoded once per machine
 rows.py         the rows of an episode, read and cached
@@ -40,6 +39,7 @@ from robostream.assemble.opened import (
     OpenedDataset,
     choose_cache,
     download_from_hub,
+    find_byte_span,
     open_dataset,
 )
 from robostream.assemble.rows import EpisodeRows, RowCache, RowLru, RowReader, new_row_lru
@@ -69,7 +69,6 @@ from robostream.assemble.spec import (
     check_transforms,
     window_targets,
 )
-from robostream.assemble.video_spans import find_byte_span
 from robostream.lazy import load_on_first_use
 
 if TYPE_CHECKING:

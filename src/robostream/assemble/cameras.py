@@ -134,7 +134,8 @@ def find_first_frames(layout: BatchLayout) -> Iterator[tuple[str, VideoFile, int
         for source, own in layout.owners(number) if camera.is_yuv else ():
             dataset = source.dataset
             files = _open_videos(dataset)
-            file, numbers = dataset.find_frames(files, _first_episodes(dataset)[0], own.key)
+            episode = int(dataset.selection.episodes[0])
+            file, numbers = dataset.find_frames(files, episode, own.key)
             yield camera.key, file, int(numbers[0])
 
 
@@ -176,17 +177,13 @@ def _open_videos(dataset: OpenedDataset, opener: FileOpener | None = None) -> Vi
     )
 
 
-def _first_episodes(dataset: OpenedDataset) -> list[int]:
-    return [int(episode) for episode in dataset.selection.episodes[:_TRIES]]
-
-
 def _read_first(dataset: OpenedDataset, what: str, read: Callable[[int], T | None]) -> T | None:
     """Return what `read` finds in the first of some episodes that can be read; None without one.
 
     Logs errors of files, which their readers will raise. A changed file raises here: readers open
     it anew and would not notice.
     """
-    for episode in _first_episodes(dataset):
+    for episode in dataset.selection.episodes[:_TRIES].tolist():
         try:
             found = read(episode)
         except ChangedFileError:

@@ -46,22 +46,13 @@ class OwnFeature:
     common: str  # its key in the mixture
     kind: str  # "camera", "depth camera", "string", "language", or the dtype of numbers in a sample
     entry: Mapping[str, Any]  # the entry of info.json
+    shape: tuple[int, ...]  # the declared shape; (1,) is a plain number
     names: tuple[str, ...] | None  # the names of its dimensions, if it has one for each
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The declared shape; (1,) is a plain number."""
-        return tuple(self.entry["shape"])
 
     @property
     def is_camera(self) -> bool:
         """Whether it is a camera."""
         return self.kind.endswith("camera")
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is a text or language records."""
-        return self.kind in _TEXTS
 
     def mapped(self, target: str = "'<another key>'") -> str:
         """Return the code that gives it another common key, or new names, for messages."""
@@ -83,24 +74,28 @@ def derive_schema(
     """
     by_key: ByKey = {}
     for number, source in enumerate(described):
-        for feature in own_features(number, source):
+        for feature in _own_features(number, source):
             by_key.setdefault(feature.common, []).append(feature)
     sizes, names = options.listed("cameras"), options.listed_features
     kept, count = _keep_listed(by_key, sizes, names), len(described)
     owned: list[dict[str, OwnFeature]] = [{} for _ in described]
     columns: list[list[ColumnMap]] = [[] for _ in described]
     cameras, vectors = [], []
+    texts: list[str] = []
+    partial: list[str] = []
     for key, found in kept.items():
-        check_kind(found)
+        _check_kind(found)
         for feature in found:
             owned[feature.number][key] = feature
-    for key, found in kept.items():
         if found[0].is_camera:
             cameras.append(_merge_camera(found, sizes or {}, count))
-        elif not found[0].is_text:
+        elif found[0].kind not in _TEXTS:
             vectors.append(_align_vector(found, names.get(key), columns))
-    texts = _shared_texts(kept, count)
-    are_texts = {key: found[0].is_text for key, found in kept.items()}
+        else:
+            (texts if len(found) == count else partial).append(key)
+    if partial:
+        logger.info("left out, because some sources lack them: %s", ", ".join(partial))
+    are_texts = {key: found[0].kind in _TEXTS for key, found in kept.items()}
     windows: Windows = {
         key: (name, steps)
         for name in ("delta_timestamps", "delta_indices")
@@ -175,14 +170,6 @@ def _align_vector(
     return FeatureSchema(key, found[0].kind, shape, names, is_padded)
 
 
-def _shared_texts(kept: ByKey, count: int) -> list[str]:
-    counts = {key: len(found) for key, found in kept.items() if found[0].is_text}
-    partial = [key for key in counts if counts[key] < count]
-    if partial:
-        logger.info("left out, because some sources lack them: %s", ", ".join(partial))
-    return [key for key in counts if key not in partial]
-
-
 def _offsets(
     source: SourceFeatures, own: Mapping[str, OwnFeature], windows: Windows, options: SchemaOptions
 ) -> dict[str, Offsets]:
@@ -238,7 +225,7 @@ def _check_masks(schema: Schema) -> None:
         )
 
 
-def own_features(number: int, source: SourceFeatures) -> list[OwnFeature]:
+def _own_features(number: int, source: SourceFeatures) -> list[OwnFeature]:
     """Return the features of a source with their common keys, or raise SelectionError. Pure."""
     name, features, feature_map = source.name, source.features, source.feature_map
     unknown = [key for key in feature_map if key not in features]
@@ -256,12 +243,17 @@ def own_features(number: int, source: SourceFeatures) -> list[OwnFeature]:
                 f"source {name!r} has both {found[common].own!r} and {own!r} as {common!r}. Give "
                 "one of them another key in its feature_map."
             )
-        kind = _kind_of(entry)
+        dtype = entry["dtype"]
+        if dtype in CAMERA_DTYPES:
+            kind = "depth camera" if is_depth(entry) else "camera"
+        else:
+            kind = dtype if dtype in _TEXTS else _SAMPLE_DTYPES[np.dtype(dtype).kind]
         chosen = None if own in DEFAULT_FEATURES else alignment_names(entry)
+        chosen = chosen if names is None else tuple(names)
+        shape = tuple(entry["shape"])
+        found[common] = OwnFeature(number, name, own, common, kind, entry, shape, chosen)
         if names is not None:
-            _check_new_names(name, own, entry, kind, names)
-            chosen = tuple(names)
-        found[common] = OwnFeature(number, name, own, common, kind, entry, chosen)
+            _check_new_names(found[common])
     return list(found.values())
 
 
@@ -281,7 +273,7 @@ def alignment_names(entry: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(flat) if is_named else None
 
 
-def check_kind(found: Sequence[OwnFeature]) -> None:
+def _check_kind(found: Sequence[OwnFeature]) -> None:
     """Raise SelectionError unless the features of one common key are of one kind."""
     first = found[0]
     for other in found[1:]:
@@ -357,23 +349,15 @@ def _misfit(feature: OwnFeature, fault: str, other: OwnFeature | None) -> Select
     )
 
 
-def _check_new_names(
-    source: str, own: str, entry: Mapping[str, Any], kind: str, names: Sequence[str]
-) -> None:
-    shape = tuple(entry["shape"])
-    is_vector = kind in _SAMPLE_DTYPES.values() and len(shape) == 1
+def _check_new_names(feature: OwnFeature) -> None:
+    shape, names = feature.shape, feature.names or ()
+    is_vector = feature.kind in _SAMPLE_DTYPES.values() and len(shape) == 1
     if not is_vector or len(names) != shape[0]:
-        wanted = f"{shape[0]} names" if is_vector else f"a key alone ({kind}, shape {shape})"
+        alone = f"a key alone ({feature.kind}, shape {shape})"
         raise SelectionError(
-            f"feature_map of source {source!r} gives {len(names)} names for {own!r}; want {wanted}"
+            f"feature_map of source {feature.source!r} gives {len(names)} names for "
+            f"{feature.own!r}; want {f'{shape[0]} names' if is_vector else alone}"
         )
-
-
-def _kind_of(entry: Mapping[str, Any]) -> str:
-    dtype = entry["dtype"]
-    if dtype in CAMERA_DTYPES:
-        return "depth camera" if is_depth(entry) else "camera"
-    return str(dtype) if dtype in _TEXTS else _SAMPLE_DTYPES[np.dtype(dtype).kind]
 
 
 def _flatten(names: Any) -> list[Any]:

@@ -115,6 +115,11 @@ class SampleLayout:
         return [*(k for k in columns if features[k]["dtype"] in ("string", "language")), "task"]
 
     @cached_property
+    def tasks(self) -> list[str]:
+        """The texts of the dataset's tasks, by number."""
+        return self.dataset.meta.tasks.index
+
+    @cached_property
     def windows(self) -> list[tuple[Offsets, list[str]]]:
         """The different windows, each with the features that have it."""
         shared: dict[bytes, tuple[Offsets, list[str]]] = {}
@@ -176,7 +181,7 @@ class SourceLayout:
     first_episode: int = 0  # the number of its episode 0 in the stream
     placement: Placement | None = None  # where its values go; None if batches hold them as they are
 
-    @property
+    @cached_property
     def dataset(self) -> OpenedDataset:
         """The dataset."""
         return self.own.dataset

@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import av
 import numpy as np
@@ -33,6 +33,9 @@ from robostream.decode import (
 )
 from robostream.errors import DataFileError, MetadataError
 from robostream.meta import decode_depth
+
+if TYPE_CHECKING:
+    from robostream.assemble.schema import Placement
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Pixels = npt.NDArray[Any]
@@ -59,21 +62,6 @@ _PNG_CHUNK_OVERHEAD = 12  # a chunk's length, name and checksum
 _MOST_PNG_PIXELS = 1 << 24
 
 
-def find_targets(
-    layout: SampleLayout, frame: int, limits: tuple[int, int]
-) -> tuple[dict[str, Offsets], dict[str, npt.NDArray[np.bool_]]]:
-    """Return the frames of each window of a sample, and which of them are padding. Pure.
-
-    Windows are clamped to the frames [first, stop) of `limits`.
-    """
-    targets, pads = {}, {}
-    for offsets, keys in layout.windows:
-        frames, is_pad = window_targets(offsets, frame, *limits)
-        for key in keys:
-            targets[key], pads[key] = frames, is_pad
-    return targets, pads
-
-
 def fill_row(
     layout: SampleLayout,
     arrays: Arrays,
@@ -81,13 +69,35 @@ def fill_row(
     rows: EpisodeRows,
     frame: int,
     limits: tuple[int, int],
+    placement: Placement | None = None,
 ) -> None:
-    """Write the numbers and pad masks of one sample to a place of a batch."""
-    targets, pads = find_targets(layout, frame, limits)
-    for key, is_pad in pads.items():
-        arrays[f"{key}_is_pad"][place] = is_pad
-    for key, column in rows.numbers.items():
-        arrays[key][place] = column[targets.get(key, frame)]
+    """Write the numbers and masks of one sample to a place of a batch.
+
+    Windows are clamped to the frames [first, stop) of `limits`. In a mixture, `placement` says
+    where the values go.
+    """
+    targets: dict[str, Offsets] = {}
+    for offsets, keys in layout.windows:
+        frames, is_pad = window_targets(offsets, frame, *limits)
+        for key in keys:
+            targets[key] = frames
+            arrays[f"{key}_is_pad" if placement is None else placement.pads[key]][place] = is_pad
+    numbers = rows.numbers
+    if placement is None:
+        for key, column in numbers.items():
+            arrays[key][place] = column[targets.get(key, frame)]
+        return
+    for key, value in placement.fixed:
+        arrays[key][place] = value
+    for key, common in placement.copied:
+        arrays[common][place] = numbers[key][targets.get(key, frame)]
+    for changed in placement.changed:
+        values = numbers[changed.own][targets.get(changed.own, frame)]
+        if changed.own in placement.scales:
+            scale, shift = placement.scales[changed.own]
+            values = values * scale + shift
+        changed.write(values, arrays[changed.common][place, ...])
+    arrays["task_index"][place] = placement.tasks[int(numbers["task_index"][frame])]
 
 
 def read_texts(layout: SampleLayout, rows: EpisodeRows, frame: int) -> dict[str, Any]:
@@ -96,13 +106,13 @@ def read_texts(layout: SampleLayout, rows: EpisodeRows, frame: int) -> dict[str,
     found: dict[str, Any] = {}
     for key in layout.texts:
         if key == "task":
-            task_index = int(rows.numbers["task_index"][frame])
-            if not 0 <= task_index < len(meta.tasks):
+            tasks, task_index = layout.tasks, int(rows.numbers["task_index"][frame])
+            if not 0 <= task_index < len(tasks):
                 raise MetadataError(
                     f"{meta.root}/{meta.info.tasks_path}: a frame has task_index "
-                    f"{task_index}, but there are only {len(meta.tasks)} tasks. Copy meta/ again."
+                    f"{task_index}, but there are only {len(tasks)} tasks. Copy meta/ again."
                 )
-            found[key] = meta.tasks[task_index]
+            found[key] = tasks[task_index]
         else:
             value = rows.object_at(key, frame)
             is_language = meta.features[key]["dtype"] == "language"
@@ -174,27 +184,11 @@ def fill_sample(
     layout: SourceLayout, arrays: Arrays, place: int, rows: EpisodeRows, frame: int
 ) -> dict[str, Any]:
     """Write the numbers and masks of one sample to a place of a batch; return its texts."""
-    own, placement, numbers = layout.own, layout.placement, rows.numbers
+    own, placement = layout.own, layout.placement
     limits = layout.window_limits(rows.episode + layout.first_episode, frame, rows.length)
     texts = read_texts(own, rows, frame)
-    if placement is None:
-        fill_row(own, arrays, place, rows, frame, limits)
-        return texts
-    for key, value in placement.fixed:
-        arrays[key][place] = value
-    targets, pads = find_targets(own, frame, limits)
-    for key, common in placement.copied:
-        arrays[common][place] = numbers[key][targets.get(key, frame)]
-    for column in placement.changed:
-        values = numbers[column.own][targets.get(column.own, frame)]
-        if column.own in placement.scales:
-            scale, shift = placement.scales[column.own]
-            values = values * scale + shift
-        column.write(values, arrays[column.common][place, ...])
-    for key, mask in placement.pads.items():
-        arrays[mask][place] = pads[key]
-    arrays["task_index"][place] = placement.tasks[int(numbers["task_index"][frame])]
-    return {common: texts[key] for common, key in placement.texts.items()}
+    fill_row(own, arrays, place, rows, frame, limits, placement)
+    return texts if placement is None else {c: texts[key] for c, key in placement.texts.items()}
 
 
 def decode_image(

@@ -107,7 +107,13 @@ class SharedRows:
                 return None if mapped is None else (mapped.read(first, length), mapped)
             except _DamagedRowsError as error:
                 self._mapped.forget(relative)
-                self._discard(*error.args)
+                file, reason = error.args
+                logger.warning(
+                    "%s: the decoded rows are damaged (%s); decoding again", file.path, reason
+                )
+                cache = self._open_cache()
+                if cache is not None:
+                    discard_mapped_file(cache, file)
         return None
 
     def close(self) -> None:
@@ -132,12 +138,6 @@ class SharedRows:
             self._is_shared = False  # trying again would decode each file twice
             return None
         return self._mapped.put(relative, MappedRows(file, key))
-
-    def _discard(self, file: MappedFile, reason: str) -> None:
-        logger.warning("%s: the decoded rows are damaged (%s); decoding again", file.path, reason)
-        cache = self._open_cache()
-        if cache is not None:
-            discard_mapped_file(cache, file)
 
     def _open_cache(self) -> Cache | None:
         try:

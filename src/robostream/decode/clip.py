@@ -105,31 +105,27 @@ class Slots(Protocol):
         """Note the slot of a frame."""
 
 
+@dataclass(slots=True, eq=False)
 class Clock:
     """The step that one iterator is building."""
 
-    __slots__ = ("step",)
-
-    def __init__(self) -> None:
-        self.step = 0
+    step: int = 0
 
     def move_to(self, step: int) -> None:
         """Set the step."""
         self.step = step
 
 
+@dataclass(slots=True, eq=False)
 class Uses:
     """The frames of a clip that are needed `now`; which are needed later is unknown.
 
     `slots` has the cache slot of each frame, -1 for one that is not cached. The cache sets them.
     """
 
-    __slots__ = ("clip", "now", "slots")
-
-    def __init__(self, clip: Clip, now: dict[int, int], slots: Slots) -> None:
-        self.clip = clip
-        self.now = now
-        self.slots = slots
+    clip: Clip
+    now: dict[int, int]
+    slots: Slots
 
     def is_due_later(self, frame: int) -> bool:
         """Return whether a frame is known to be needed again after now."""
@@ -193,7 +189,7 @@ class ClipUses(Uses):
     slots: list[int]
 
     def __init__(self, clip: Clip, clock: Clock, delivered: Deliveries, offsets: Ints) -> None:
-        count = len(clip)
+        count = len(clip.numbers)
         super().__init__(clip, {}, [-1] * count)
         self._clock = clock
         self._delivered = delivered
@@ -205,7 +201,7 @@ class ClipUses(Uses):
         self.left: list[int] = np.bincount(frames.ravel(), minlength=count).tolist()
         self.num_left = frames.size
         cut = min(max(delivered.split - clip.first, 0), count)
-        self.unfetched = [part for part in ((0, cut), (cut, count)) if part[0] < part[1]]
+        self.unfetched = [(0, cut), (cut, count)] if 0 < cut < count else [(0, count)]
 
     def want(self, frame: int) -> list[int]:
         """Return the clip's frames in the window of a frame of the episode, counted as needed now.
@@ -213,7 +209,7 @@ class ClipUses(Uses):
         Frames beyond an end of the clip are its first or last frame.
         """
         at, last, now = frame - self.clip.first, len(self.left) - 1, self.now
-        frames = [at + offset for offset in self._window]
+        frames = list(map(at.__add__, self._window))
         if min(frames) < 0 or max(frames) > last:
             frames = [min(max(wanted, 0), last) for wanted in frames]
         for wanted in frames:
@@ -293,8 +289,11 @@ class ClipUses(Uses):
         return frames
 
 
-def needed_frames(samples: Ints, offsets: Ints, length: int) -> tuple[int, int]:
-    """Return the frames [first, stop) of an episode that the windows of samples lie in. Pure."""
+def needed_frames(samples: Ints | Sequence[int], offsets: Ints, length: int) -> tuple[int, int]:
+    """Return the frames [first, stop) of an episode that the windows of samples lie in. Pure.
+
+    Samples are ascending.
+    """
     last = length - 1
     first = min(max(int(samples[0]) + int(offsets.min()), 0), last)
     return first, min(max(int(samples[-1]) + int(offsets.max()), 0), last) + 1

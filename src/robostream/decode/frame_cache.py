@@ -168,14 +168,15 @@ class SharedFrameCache(FrameCache):
         """Begin to cache frames of a clip; find those that are cached already."""
         clip = uses.clip
         first = self._first_slot[clip] = self._slot(clip.camera, clip.episode, clip.first)
-        cells = self._cells[first : first + len(clip)]
+        cells = self._cells[first : first + len(clip.numbers)]
         cached = np.flatnonzero(cells)
-        sound = next((f for f in cached.tolist() if self._is_sound(clip, f, first + f)), None)
-        if sound is not None:
-            width, height = self._shape.sizes[clip.camera]
-            self._layouts[clip] = _layout_of_cell(int(cells[sound]), width, height)
-            for frame in cached[cells[cached] == cells[sound]].tolist():
-                uses.slots[frame] = first + frame
+        for sound in cached.tolist():
+            if self._is_sound(clip, sound, first + sound):
+                size = self._shape.sizes[clip.camera]
+                self._layouts[clip] = _layout_of_cell(int(cells[sound]), *size)
+                for frame in cached[cells[cached] == cells[sound]].tolist():
+                    uses.slots[frame] = first + frame
+                return
 
     def close(self, uses: Uses) -> None:
         """Forget a clip; its frames stay."""
@@ -186,10 +187,11 @@ class SharedFrameCache(FrameCache):
         """Return the frames of a clip in some slots."""
         memory, address, layout = self._memory, self._address, self._layouts[clip]
         origin, nbytes = self._origins[clip.camera], self._shape.slot_bytes[clip.camera]
-        return [
-            PackedFrame(memory[(at := origin + slot * nbytes) : at + nbytes], address + at, layout)
-            for slot in slots
-        ]
+        found = []
+        for slot in slots:
+            at = origin + slot * nbytes
+            found.append(PackedFrame(memory[at : at + nbytes], address + at, layout))
+        return found
 
     def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
         """Cache a frame, unless it has another size or layout than its slot and its clip."""
@@ -201,11 +203,12 @@ class SharedFrameCache(FrameCache):
         ):
             return False
         slot = self._first_slot[clip] + frame
-        (packed,) = self.packed(clip, (slot,))
-        pack(decoded, packed)
+        at = self._origins[clip.camera] + slot * layout.nbytes
+        content = self._memory[at : at + layout.nbytes]
+        pack(decoded, PackedFrame(content, self._address + at, layout))
         cell = _cell_of_layout(layout)
         if self.has_checksums:
-            self._checksums[slot] = _checksum(packed.content, slot, cell)
+            self._checksums[slot] = _checksum(content, slot, cell)
             self._is_checked[slot] = True
         self._cells[slot] = cell  # last: from now on, all processes see the frame
         uses.slots[frame] = slot

@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import repeat
 from math import ceil, floor, inf, isfinite
 from typing import Any, NamedTuple
 
@@ -83,27 +82,17 @@ class FrameIndex:
     @property
     def has_long_gops(self) -> bool:
         """Whether its GOPs are so long, on average, that decoders wait inside them."""
-        return self.num_frames > LONG_GOP_FRAMES * len(self.starts)
+        return len(self.pts) > LONG_GOP_FRAMES * len(self.starts)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory the index takes."""
-        arrays = (self.pts, self.byte_offsets, self.sizes, self.starts, self.start_frames)
-        orders = [array for array in (self.packets, self.frames) if array is not None]
-        return sum(array.nbytes for array in (*arrays, *orders))
-
-    def times_s(self) -> npt.NDArray[np.float64]:
-        """Return the presentation time of every frame in seconds, in 64 bits."""
-        return self._seconds(self.pts)
+    def times_s(self, frames: slice | list[int] = slice(None)) -> npt.NDArray[np.float64]:
+        """Return the presentation times of some frames, or all, in seconds, in 64 bits."""
+        ticks = self.pts[frames].astype(np.float64)
+        return ticks * self.time_base.numerator / self.time_base.denominator
 
     def ends_s(self) -> tuple[float, float]:
         """Return the presentation times of the first frame and the last."""
-        first_s, last_s = self._seconds(self.pts[[0, -1]]).tolist()
+        first_s, last_s = self.times_s([0, -1]).tolist()
         return first_s, last_s
-
-    def _seconds(self, pts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
-        ticks = pts.astype(np.float64)
-        return ticks * self.time_base.numerator / self.time_base.denominator
 
     def match(self, times_s: npt.NDArray[np.float64], *, tolerance_s: float, where: str) -> Int64s:
         """Return the number of the frame nearest to each time.
@@ -117,10 +106,16 @@ class FrameIndex:
             where: Camera and episode, for the message.
         """
         wanted = np.asarray(times_s, np.float64)
-        if not self.num_frames:
-            raise FrameTimestampError(f"{where}: {self.file} has no frames. Record it again.")
-        near = self._frames_around(wanted)
-        have = self._seconds(self.pts[near])
+        # A file may have hours, of which an episode is a minute. So only frames from two before the
+        # first time to one after the last are compared; a tick more, since times are rounded.
+        ticks_per_s = self.time_base.denominator / self.time_base.numerator
+        first = float(wanted.min(initial=inf)) * ticks_per_s
+        last = float(wanted.max(initial=-inf)) * ticks_per_s
+        begin, stop = 0, len(self.pts)
+        if isfinite(first) and isfinite(last):
+            begin = max(bisect_left(self.pts, floor(first) - 1) - 2, 0)
+            stop = min(bisect_right(self.pts, ceil(last) + 1) + 1, stop)
+        have = self.times_s(slice(begin, stop))
         right = np.minimum(np.maximum(np.searchsorted(have, wanted), 1), len(have) - 1)
         left = np.maximum(right - 1, 0)
         nearest = np.where(np.abs(wanted - have[left]) <= np.abs(have[right] - wanted), left, right)
@@ -130,23 +125,8 @@ class FrameIndex:
             raise FrameTimestampError(
                 self._describe_misses(wanted, have[nearest], missed, tolerance_s, where)
             )
-        numbers: Int64s = nearest + near.start
+        numbers: Int64s = nearest + begin
         return numbers
-
-    def _frames_around(self, times_s: npt.NDArray[np.float64]) -> slice:
-        """Return the frames from two before the first of some times to one after the last.
-
-        A file may have hours, of which an episode is a minute.
-        """
-        ticks_per_s = self.time_base.denominator / self.time_base.numerator
-        first = float(times_s.min(initial=inf)) * ticks_per_s
-        last = float(times_s.max(initial=-inf)) * ticks_per_s
-        if not (isfinite(first) and isfinite(last)):
-            return slice(0, self.num_frames)
-        # A tick more at each end, since times are rounded.
-        begin = bisect_left(self.pts, floor(first) - 1) - 2
-        stop = bisect_right(self.pts, ceil(last) + 1) + 1
-        return slice(max(begin, 0), min(stop, self.num_frames))
 
     def _describe_misses(
         self,
@@ -214,17 +194,20 @@ def plan_runs(index: FrameIndex, frames: Int64s | Sequence[int]) -> list[Run]:
         # done without numpy, which is slow with single numbers.
         gop = max(bisect_right(index.start_frames, int(frames[0])) - 1, 0)
         last = int(frames[-1])
-        packet = last if index.packets is None else int(index.packets[last])
-        return [_run_from(index, gop, packet + 1)]
-    frames = np.asarray(frames, np.int64)
-    gops = index.gops_of(frames)
-    stops = index.packets_of(frames) + 1
-    first, config = index.starts[gops], index.start_configs[gops]
-    reached = np.maximum.accumulate(stops)
-    is_separate = (first[1:] > reached[:-1]) | (config[1:] != config[:-1])
-    heads = np.append(0, np.flatnonzero(is_separate) + 1)
-    last_stops = np.maximum.reduceat(stops, heads)
-    return list(map(_run_from, repeat(index), gops[heads].tolist(), last_stops.tolist()))
+        gops, stops = [gop], [(last if index.packets is None else int(index.packets[last])) + 1]
+    else:
+        frames = np.asarray(frames, np.int64)
+        gop_of, stop_of = index.gops_of(frames), index.packets_of(frames) + 1
+        first, config = index.starts[gop_of], index.start_configs[gop_of]
+        reached = np.maximum.accumulate(stop_of)
+        is_separate = (first[1:] > reached[:-1]) | (config[1:] != config[:-1])
+        heads = np.append(0, np.flatnonzero(is_separate) + 1)
+        gops, stops = gop_of[heads].tolist(), np.maximum.reduceat(stop_of, heads).tolist()
+    runs = []
+    for gop, stop in zip(gops, stops, strict=True):
+        settings = index.configs[index.start_configs[gop]]
+        runs.append(Run(int(index.starts[gop]), stop, int(index.start_frames[gop]), settings))
+    return runs
 
 
 def start_earlier(index: FrameIndex, run: Run) -> Run | None:
@@ -232,12 +215,8 @@ def start_earlier(index: FrameIndex, run: Run) -> Run | None:
     gop = int(np.searchsorted(index.starts, run.first_packet)) - 1
     if gop < 0 or index.configs[index.start_configs[gop]] is not run.config:
         return None
-    return _run_from(index, gop, run.stop_packet)
-
-
-def _run_from(index: FrameIndex, gop: int, stop: int) -> Run:
-    config = index.configs[index.start_configs[gop]]
-    return Run(int(index.starts[gop]), stop, int(index.start_frames[gop]), config)
+    start, first = int(index.starts[gop]), int(index.start_frames[gop])
+    return Run(start, run.stop_packet, first, run.config)
 
 
 def packet_span(index: FrameIndex, frames: Int64s | Sequence[int]) -> tuple[int, int]:

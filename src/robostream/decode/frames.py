@@ -197,16 +197,13 @@ class FrameReader:
             frame.format.name, frame.width, frame.height, frame.colorspace, frame.color_range
         )
         if layout.kind == "rgb":
-            return frame_of_arrays(layout, self._to_rgb(frame, file))
+            (plane,) = to_format(self._reformatter, frame, "rgb24", file).planes
+            rows = np.frombuffer(memoryview(plane), np.uint8).reshape(frame.height, -1)
+            pixels = rows[:, : 3 * frame.width].reshape(frame.height, frame.width, 3)
+            return frame_of_arrays(layout, np.ascontiguousarray(pixels.transpose(2, 0, 1)))
         planes = frame.planes
         where = map(_address, planes), map(_line_bytes, planes)
         return DecodedFrame(layout, tuple(map(Plane, planes, *where)))
-
-    def _to_rgb(self, frame: av.VideoFrame, file: str) -> npt.NDArray[np.uint8]:
-        (plane,) = to_format(self._reformatter, frame, "rgb24", file).planes
-        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(frame.height, -1)
-        pixels = rows[:, : 3 * frame.width].reshape(frame.height, frame.width, 3)
-        return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def plane_of(plane: VideoPlane) -> Plane:

@@ -40,16 +40,52 @@ _ANY_ALPHABET: dict[str, Any] = (
 _MAGIC = b"rsindex3"
 _DIGEST_BYTES = 32
 
-_Arrays = dict[str, npt.NDArray[Any]]
 VideoPacket: TypeAlias = "av.Packet[av.VideoStream]"
 
 
 def build_index(source: ByteSource) -> FrameIndex:
     """Return the frame index of a file, or raise VideoFileError."""
-    index = _index_of(source, read_video_track(source) or _demux(source))
-    if not index.num_frames:
+    track = read_video_track(source) or _demux(source)
+    times, shown = track.times, np.flatnonzero(track.is_shown)
+    if not len(shown):
         raise VideoFileError(f"{source.name}: the video has no frames. Record it again.")
-    return index
+    packets = shown[np.argsort(times[shown], kind="stable")]
+    frame_of = np.full(len(times), -1, np.int64)
+    frame_of[packets] = np.arange(len(packets))
+    starts = _starts(source.name, track.is_key, frame_of, track.config_of)
+    in_order = len(packets) == len(times) and bool(np.all(packets == np.arange(len(times))))
+    return FrameIndex(
+        file=source.name,
+        file_bytes=source.size(),
+        time_base=track.time_base,
+        pts=compact(times[packets]),
+        packets=None if in_order else compact(packets),
+        frames=None if in_order else compact(frame_of),
+        byte_offsets=compact(track.byte_offsets),
+        sizes=compact(track.sizes),
+        starts=compact(starts),
+        start_frames=compact(np.maximum(frame_of[starts], 0)),
+        configs=track.configs,
+        start_configs=track.config_of[starts].astype(np.min_scalar_type(len(track.configs))),
+    )
+
+
+def _starts(
+    file: str, is_key: npt.NDArray[np.bool_], frame_of: Int64s, config_of: Int64s
+) -> Int64s:
+    """Return the key packets that are shown after everything that precedes them in decode order.
+
+    Decoding may begin at such a packet: every frame that is shown from it on is stored from it on.
+    Any other key packet is decoded from the start before it. The first packet is always a start.
+    """
+    shown_before = np.concatenate([[-1], np.maximum.accumulate(frame_of)[:-1]])
+    is_start = is_key & (frame_of > shown_before)
+    is_start[0] = True
+    if np.any(np.diff(config_of, prepend=config_of[0])[~is_start]):
+        raise VideoFileError(
+            f"{file}: the codec changes in the middle of a GOP. Re-encode the file."
+        )
+    return np.flatnonzero(is_start)
 
 
 def _demux(source: ByteSource) -> VideoTrack:
@@ -68,7 +104,10 @@ def _demux(source: ByteSource) -> VideoTrack:
                     check_frame_count(len(rows) + 1, source)
                 changed = _new_extradata(packet)
                 if changed or not configs:
-                    configs.append(_stream_config(stream, changed))
+                    context = stream.codec_context
+                    extradata = changed or context.extradata or b""
+                    size = context.width, context.height
+                    configs.append(CodecConfig(context.name, extradata, *size))
                 rows.append(_packet_row(packet, len(configs) - 1, source))
     except av.FFmpegError as error:
         raise VideoFileError(
@@ -105,12 +144,6 @@ def _new_extradata(packet: VideoPacket) -> bytes:
     return bytes(packet.get_sidedata("new_extradata")) if has and has("new_extradata") else b""
 
 
-def _stream_config(stream: av.VideoStream, changed: bytes) -> CodecConfig:
-    context = stream.codec_context
-    extradata = changed or context.extradata or b""
-    return CodecConfig(context.name, extradata, context.width, context.height)
-
-
 def _packet_row(
     packet: VideoPacket, config: int, source: ByteSource
 ) -> tuple[int, int, int, bool, bool, int]:
@@ -125,49 +158,6 @@ def _packet_row(
             "identified. Re-encode the file as a plain MP4."
         )
     return packet.pos, packet.size, packet.pts, packet.is_keyframe, packet.is_discard, config
-
-
-def _index_of(source: ByteSource, track: VideoTrack) -> FrameIndex:
-    times, shown = track.times, np.flatnonzero(track.is_shown)
-    packets = shown[np.argsort(times[shown], kind="stable")]
-    frame_of = np.full(len(times), -1, np.int64)
-    frame_of[packets] = np.arange(len(packets))
-    starts = _starts(source.name, track.is_key, frame_of, track.config_of)
-    in_order = len(packets) == len(times) and bool(np.all(packets == np.arange(len(times))))
-    return FrameIndex(
-        file=source.name,
-        file_bytes=source.size(),
-        time_base=track.time_base,
-        pts=compact(times[packets]),
-        packets=None if in_order else compact(packets),
-        frames=None if in_order else compact(frame_of),
-        byte_offsets=compact(track.byte_offsets),
-        sizes=compact(track.sizes),
-        starts=compact(starts),
-        start_frames=compact(np.maximum(frame_of[starts], 0)),
-        configs=track.configs,
-        start_configs=track.config_of[starts].astype(np.min_scalar_type(len(track.configs))),
-    )
-
-
-def _starts(
-    file: str, is_key: npt.NDArray[np.bool_], frame_of: Int64s, config_of: Int64s
-) -> Int64s:
-    """Return the key packets that are shown after everything that precedes them in decode order.
-
-    Decoding may begin at such a packet: every frame that is shown from it on is stored from it on.
-    Any other key packet is decoded from the start before it. The first packet is always a start.
-    """
-    if not len(frame_of):
-        return np.zeros(0, np.int64)
-    shown_before = np.concatenate([[-1], np.maximum.accumulate(frame_of)[:-1]])
-    is_start = is_key & (frame_of > shown_before)
-    is_start[0] = True
-    if np.any(np.diff(config_of, prepend=config_of[0])[~is_start]):
-        raise VideoFileError(
-            f"{file}: the codec changes in the middle of a GOP. Re-encode the file."
-        )
-    return np.flatnonzero(is_start)
 
 
 def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> FrameIndex | None:
@@ -194,7 +184,8 @@ def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> Frame
     body = content[len(_MAGIC) + _DIGEST_BYTES :]
     if content[: -len(body) or None] != _MAGIC + hashlib.sha256(body).digest():
         return None
-    head, arrays = _parse(zlib.decompress(body))
+    line, _, packed = zlib.decompress(body).partition(b"\n")
+    head = json.loads(line)
     if (head["file"], head["identity"]) != (source.name, source.identity):
         return None
     if looked_s >= looked_since_s:
@@ -206,13 +197,32 @@ def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> Frame
         return None
     else:
         _note_look(path)
-    return _unpack(head, arrays)
+    return _unpack(head, packed)
 
 
 def save_index(folder: Path, index: FrameIndex, source: ByteSource) -> None:
     """Save the index of a file. Safe with several processes and after a crash."""
-    head, arrays = _pack(index)
-    head |= {"identity": source.identity, "version": source.version()}
+    head: dict[str, Any] = {
+        "file": index.file,
+        "bytes": index.file_bytes,
+        "time_base": [index.time_base.numerator, index.time_base.denominator],
+        "configs": [[c.decoder, c.extradata.hex(), c.width, c.height] for c in index.configs],
+        "in_order": index.packets is None,
+        "identity": source.identity,
+        "version": source.version(),
+    }
+    ends = np.append(0, (index.byte_offsets.astype(np.int64) + index.sizes)[:-1])
+    numbers = np.arange(index.num_frames)
+    order = numbers if index.packets is None else index.packets
+    arrays = {
+        "sizes": index.sizes,
+        "gaps": index.byte_offsets - ends,
+        "steps": np.diff(index.pts.astype(np.int64), prepend=0),
+        "moves": compact(order - numbers),
+        "starts": compact(np.diff(index.starts, prepend=0)),
+        "start_frames": compact(np.diff(index.start_frames, prepend=0)),
+        "start_configs": index.start_configs,
+    }
     head["arrays"] = [[name, array.dtype.str, len(array)] for name, array in arrays.items()]
     parts = [json.dumps(head).encode(), b"\n", *(array.tobytes() for array in arrays.values())]
     body = zlib.compress(b"".join(parts))
@@ -239,41 +249,12 @@ def _path(folder: Path, identity: str) -> Path:
     return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.index"
 
 
-def _parse(content: bytes) -> tuple[dict[str, Any], _Arrays]:
-    line, _, rest = content.partition(b"\n")
-    head = json.loads(line)
-    arrays: _Arrays = {}
+def _unpack(head: dict[str, Any], packed: bytes) -> FrameIndex:
+    arrays: dict[str, npt.NDArray[Any]] = {}
     at = 0
     for name, dtype, count in head["arrays"]:
-        arrays[name] = np.frombuffer(rest, dtype, count, at)
+        arrays[name] = np.frombuffer(packed, dtype, count, at)
         at += arrays[name].nbytes
-    return head, arrays
-
-
-def _pack(index: FrameIndex) -> tuple[dict[str, Any], _Arrays]:
-    head = {
-        "file": index.file,
-        "bytes": index.file_bytes,
-        "time_base": [index.time_base.numerator, index.time_base.denominator],
-        "configs": [[c.decoder, c.extradata.hex(), c.width, c.height] for c in index.configs],
-        "in_order": index.packets is None,
-    }
-    ends = np.append(0, (index.byte_offsets.astype(np.int64) + index.sizes)[:-1])
-    numbers = np.arange(index.num_frames)
-    order = numbers if index.packets is None else index.packets
-    arrays = {
-        "sizes": index.sizes,
-        "gaps": index.byte_offsets - ends,
-        "steps": np.diff(index.pts.astype(np.int64), prepend=0),
-        "moves": compact(order - numbers),
-        "starts": compact(np.diff(index.starts, prepend=0)),
-        "start_frames": compact(np.diff(index.start_frames, prepend=0)),
-        "start_configs": index.start_configs,
-    }
-    return head, arrays
-
-
-def _unpack(head: dict[str, Any], arrays: _Arrays) -> FrameIndex:
     sizes = arrays["sizes"].astype(np.int64)
     pts = np.cumsum(arrays["steps"])
     packets = frames = None

@@ -186,11 +186,10 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
     if is_fragmented:
         return None
     sizes = _sizes(table, source.size())
-    byte_offsets, config_of = _places(table, sizes)
+    byte_offsets, config_of = _places(table, sizes, source)
     configs = list(_configs(table[b"stsd"]))
     if np.any((config_of < 0) | (config_of >= len(configs))):
         raise ValueError("a sample refers to a sample entry that is not there")
-    _check_places(byte_offsets, sizes, source)
     times, is_key = _presentation_times(table, len(sizes)), _key_flags(table, len(sizes))
     ticks_per_s = _timescale(_child(track, b"mdia", b"mdhd"))
     shift = _edit_shift(track, times, ticks_per_s, _timescale(_child(moov, b"mvhd")))
@@ -209,42 +208,26 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
     )
 
 
-def _check_places(
-    byte_offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], source: ByteSource
-) -> None:
-    """Raise unless all samples lie inside of the file."""
-    end = int((byte_offsets + sizes).max(initial=0))
-    if end > source.size():
-        raise VideoFileError(
-            f"{source.name}: the index lists frames up to byte {end}, the file ends at byte "
-            f"{source.size()}. It is truncated; download or copy it again."
-        )
-    if int(byte_offsets.min(initial=0)) < 0 or int(sizes.sum()) > source.size():
-        raise ValueError("samples overlap, or lie outside of the file")
-
-
-def _words(content: memoryview, dtype: str, count: int, at: int) -> npt.NDArray[Any]:
-    if count * np.dtype(dtype).itemsize + at > len(content):
-        raise ValueError(f"a table of {count} entries does not fit its box")
-    return np.frombuffer(content, dtype, count, at).astype(np.int64)
-
-
 def _rows(box: memoryview, dtype: str, columns: int) -> npt.NDArray[Any]:
     """Return the rows of a table that follow their number."""
     (count,) = struct.unpack_from(">I", box, 4)
-    return _words(box, dtype, count * columns, 8).reshape(count, columns)
+    if 8 + count * columns * np.dtype(dtype).itemsize > len(box):
+        raise ValueError(f"a table of {count} entries does not fit its box")
+    return np.frombuffer(box, dtype, count * columns, 8).astype(np.int64).reshape(count, columns)
 
 
 def _sizes(table: dict[bytes, memoryview], file_bytes: int) -> Int64s:
     uniform, count = struct.unpack_from(">II", table[b"stsz"], 4)
     if not uniform:
-        return _words(table[b"stsz"], ">u4", count, 12)
+        return _rows(table[b"stsz"][4:], ">u4", 1)[:, 0]
     if uniform * count > file_bytes:
         raise ValueError(f"{count} frames of {uniform} bytes do not fit a file of {file_bytes}")
     return np.full(count, uniform, np.int64)
 
 
-def _places(table: dict[bytes, memoryview], sizes: Int64s) -> tuple[Int64s, Int64s]:
+def _places(
+    table: dict[bytes, memoryview], sizes: Int64s, source: ByteSource
+) -> tuple[Int64s, Int64s]:
     """Return where each sample begins in the file, and its sample entry."""
     is_long = b"co64" in table
     chunks = _rows(table[b"co64" if is_long else b"stco"], ">u8" if is_long else ">u4", 1)[:, 0]
@@ -262,6 +245,14 @@ def _places(table: dict[bytes, memoryview], sizes: Int64s) -> tuple[Int64s, Int6
     # An empty last chunk begins after the last sample.
     at_chunk = np.append(before, 0)[first_in_chunk]
     byte_offsets = before + np.repeat(chunks - at_chunk, per_chunk)
+    end = int((byte_offsets + sizes).max(initial=0))
+    if end > source.size():
+        raise VideoFileError(
+            f"{source.name}: the index lists frames up to byte {end}, the file ends at byte "
+            f"{source.size()}. It is truncated; download or copy it again."
+        )
+    if int(byte_offsets.min(initial=0)) < 0 or int(sizes.sum()) > source.size():
+        raise ValueError("samples overlap, or lie outside of the file")
     return byte_offsets, np.repeat(np.repeat(rows[:, 2] - 1, spans), per_chunk)
 
 
@@ -305,33 +296,27 @@ def _edit_shift(
     track: memoryview, times: Int64s, ticks_per_s: int, movie_ticks_per_s: int
 ) -> int | None:
     """Return the ticks an edit list adds to all times; None if it does more than shift."""
-    edits = list(_edits(track))
-    if not edits or not len(times):
-        return 0
-    *empty, (duration, media_time, rate) = edits
-    if any(begin != -1 for _, begin, _ in empty) or rate != (1, 0):
-        return None
-    stop = media_time + duration * ticks_per_s // movie_ticks_per_s
-    if int(times.min()) != media_time or int(times.max()) >= stop:
-        return None
-    wait = sum(duration for duration, _, _ in empty)
-    return round(Fraction(wait * ticks_per_s, movie_ticks_per_s)) - media_time
-
-
-def _edits(track: memoryview) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """Yield (duration in movie ticks, media time in track ticks, rate) of an edit list."""
     try:
         box = _child(track, b"edts", b"elst")
     except KeyError:
-        return
+        return 0
     form = ">Qqhh" if box[0] == 1 else ">Iihh"
     (count,) = struct.unpack_from(">I", box, 4)
     if count > _MOST_PARTS:
         raise ValueError(f"an edit list of {count} entries")
-    for row in range(count):
-        at = 8 + row * struct.calcsize(form)
-        duration, media_time, *rate = struct.unpack_from(form, box, at)
-        yield duration, media_time, tuple(rate)
+    # Each edit: duration in movie ticks, media time in track ticks, rate.
+    row_bytes = struct.calcsize(form)
+    edits = [struct.unpack_from(form, box, 8 + row * row_bytes) for row in range(count)]
+    if not edits or not len(times):
+        return 0
+    *empty, (duration, media_time, *rate) = edits
+    if any(begin != -1 for _, begin, *_ in empty) or rate != [1, 0]:
+        return None
+    stop = media_time + duration * ticks_per_s // movie_ticks_per_s
+    if int(times.min()) != media_time or int(times.max()) >= stop:
+        return None
+    wait = sum(duration for duration, *_ in empty)
+    return round(Fraction(wait * ticks_per_s, movie_ticks_per_s)) - int(media_time)
 
 
 def _timescale(box: memoryview) -> int:

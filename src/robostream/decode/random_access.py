@@ -9,8 +9,8 @@ a wanted frame's GOP is still cached from an earlier read, the rest of that GOP.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from robostream.config import STRETCH_FRAMES
 from robostream.decode.backends import Backend
-from robostream.decode.clip import Clip, Slots, Uses
+from robostream.decode.clip import Clip, Uses
 from robostream.decode.decoder import FrameDecoder, raise_missing
 from robostream.decode.frame_cache import FrameCache, Pack
 from robostream.decode.frame_index import FrameIndex
@@ -41,15 +41,15 @@ _STRETCHES = 8
 _GOPS = 2
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class FileSlots:
     """The slots of one file's frames: their numbers if they are cached."""
 
-    def __init__(self, file: str, frames: LruCache[tuple[str, int], PackedFrame]) -> None:
-        self._file = file
-        self._frames = frames
+    file: str
+    frames: LruCache[tuple[str, int], PackedFrame]
 
     def __getitem__(self, frame: int) -> int:
-        return frame if (self._file, frame) in self._frames else -1
+        return frame if (self.file, frame) in self.frames else -1
 
     def __setitem__(self, frame: int, slot: int) -> None:
         raise TypeError("a frame's slot is its number")
@@ -67,12 +67,6 @@ class LruFrameCache(FrameCache):
         self._frames: LruCache[tuple[str, int], PackedFrame] = LruCache(
             budget_bytes, weigh=lambda packed: packed.layout.nbytes
         )
-        self._added: list[tuple[str, int]] = []
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all frames."""
-        return self._frames.weight
 
     def slots(self, clip: Clip) -> FileSlots:
         """Return the slots of a file's frames; they change with the cache."""
@@ -95,9 +89,7 @@ class LruFrameCache(FrameCache):
                 memory = oldest.content, oldest.address
         packed = PackedFrame(*(memory or allocate(layout.nbytes)), layout)
         pack(decoded, packed)
-        key = uses.clip.file.name, frame
-        self._frames.put(key, packed)
-        self._added.append(key)
+        self._frames.put((uses.clip.file.name, frame), packed)
         return True
 
     def release(self, uses: Uses, frames: Sequence[int]) -> None:
@@ -108,20 +100,6 @@ class LruFrameCache(FrameCache):
     def take_evictions(self) -> int:
         """Return how many frames were evicted since the last call."""
         return self._frames.take_evictions()
-
-    @contextmanager
-    def forget_on_error(self) -> Iterator[None]:
-        """Drop the frames that are added in this block if it fails.
-
-        After an error, the frames before it may have the wrong numbers.
-        """
-        self._added.clear()
-        try:
-            yield
-        except BaseException:
-            for key in self._added:
-                self._frames.forget(key)
-            raise
 
     def clear(self) -> None:
         """Drop all frames."""
@@ -154,7 +132,7 @@ class FrameEngine:
         )
         self._cache = LruFrameCache(budget_bytes)
         self._decoder = FrameDecoder(self._cache, self._meter, backend=backend)
-        self._order = ReadingOrder()
+        self._last_reads: LastReads = LruCache(_REMEMBERED_FILES)
 
     def __enter__(self) -> FrameEngine:
         return self
@@ -167,10 +145,6 @@ class FrameEngine:
         self._count()
         self.files.clear()
         self._cache.clear()
-
-    def index(self, file: str) -> FrameIndex:
-        """Return the frame index of a file."""
-        return self.files.get(file).index
 
     def read(
         self,
@@ -202,8 +176,15 @@ class FrameEngine:
         rows: dict[int, int] = {}
         for row, number in enumerate(numbers):
             rows.setdefault(number, row)
+        missing: dict[int, int] = {}
+        began = time.perf_counter()
         try:
-            missing = self._draw_cached(clip, slots, rows, out)
+            for number, row in rows.items():
+                if slots[number] < 0:
+                    missing[number] = row
+                else:
+                    self._decoder.draw_cached(clip, [number], out[row : row + 1])
+            self._meter.convert_s += time.perf_counter() - began
             if missing:
                 self._decode(Uses(clip, missing, slots), out, within or (0, num_frames))
             if len(rows) < len(numbers):
@@ -214,40 +195,29 @@ class FrameEngine:
         finally:
             self._count()
 
-    def _draw_cached(
-        self, clip: Clip, slots: Slots, rows: dict[int, int], out: npt.NDArray[Any]
-    ) -> dict[int, int]:
-        """Draw the frames that are cached; return the others, with their rows."""
-        began = time.perf_counter()
-        missing: dict[int, int] = {}
-        for number, row in rows.items():
-            slot = slots[number]
-            if slot < 0:
-                missing[number] = row
-            else:
-                self._decoder.draw_cached(clip, [slot], out[row : row + 1])
-        self._meter.convert_s += time.perf_counter() - began
-        return missing
-
     def _decode(self, uses: Uses, out: npt.NDArray[Any], within: tuple[int, int]) -> None:
         """Decode and draw the frames needed now, and cache all frames decoded on the way."""
-        chosen = frames_to_decode(uses, within, self._order, self._cache.budget_bytes)
+        chosen = frames_to_decode(uses, within, self._last_reads, self._cache.budget_bytes)
         left = dict(uses.now)
 
         def deliver(frame: int, decoded: DecodedFrame) -> None:
             self._decoder.draw_decoded(uses.clip, decoded, out[left.pop(frame)])
 
-        with self._cache.forget_on_error():
+        try:
             self._decoder.decode([(uses, chosen)], deliver)
             if left:
                 raise_missing(uses.clip, min(left))
+        except BaseException:
+            # Frames decoded before an error may have the wrong numbers.
+            self._cache.release(uses, range(len(uses.clip)))
+            raise
 
     def _count(self) -> None:
         self._decoder.count_evictions()
         self._meter.flush()
 
 
-class _LastRead(NamedTuple):
+class LastRead(NamedTuple):
     """The last read of a file: it decoded frames of [first, stop), after `reads` reads in order."""
 
     first: int
@@ -255,57 +225,41 @@ class _LastRead(NamedTuple):
     reads: int
 
 
-class ReadingOrder:
-    """Notices which files are read in order; remembers a few files. For one thread."""
-
-    def __init__(self) -> None:
-        self._last_reads: LruCache[str, _LastRead] = LruCache(_REMEMBERED_FILES)
-
-    def __len__(self) -> int:
-        return len(self._last_reads)
-
-    def follows(self, file: str, first: int) -> bool:
-        """Return whether a read that begins at frame `first` continues reading in order."""
-        last = self._last_reads.get(file)
-        return last is not None and _reads_in_order(last, first) >= _READS_IN_ORDER
-
-    def note(self, file: str, first: int, stop: int) -> None:
-        """Remember that a read has decoded frames of [first, stop)."""
-        last = self._last_reads.get(file)
-        reads = 0 if last is None else _reads_in_order(last, first)
-        self._last_reads.put(file, _LastRead(first, stop, reads))
+LastReads = LruCache[str, LastRead]
+"""The last reads of a few files, by which it is noticed that a file is read in order."""
 
 
 def frames_to_decode(
-    uses: Uses, within: tuple[int, int], order: ReadingOrder, budget_bytes: int
+    uses: Uses, within: tuple[int, int], last_reads: LastReads, budget_bytes: int
 ) -> list[int]:
     """Return the frames to decode, ascending: those needed now, and others `within` a range.
 
-    Notes the read in the order of reads.
+    Notes the read in `last_reads`.
     """
     clip, slots, wanted = uses.clip, uses.slots, sorted(uses.now)
     name, config = clip.file.name, clip.file.index.configs[0]
     # A cached frame takes most memory as RGB.
     capacity = budget_bytes // max(3 * config.width * config.height, 1)
     stretch = capacity // (_STRETCHES * len(wanted))
-    is_in_order = order.follows(name, wanted[0])
+    reads = reads_in_order(last_reads.get(name), wanted[0])
     chosen = set(wanted)
     for number in wanted:
         first, stop = clip.gop_of(number)
         others: Iterable[int] = ()
-        if is_in_order:
+        if reads >= _READS_IN_ORDER:
             end = clip.start_from(number + STRETCH_FRAMES)
             others = range(number, min(end, number + stretch, within[1]))
         elif stop - first <= capacity // _GOPS and slots[first] >= 0:
             others = range(max(first, within[0]), min(stop, within[1]))
         chosen.update(frame for frame in others if slots[frame] < 0)
-    numbers = sorted(chosen)
-    order.note(name, wanted[0], numbers[-1] + 1)
-    return numbers
+    last_reads.put(name, LastRead(wanted[0], max(chosen) + 1, reads))
+    return sorted(chosen)
 
 
-def _reads_in_order(last: _LastRead, first: int) -> int:
+def reads_in_order(last: LastRead | None, first: int) -> int:
     """Return how many reads in a row are in order, with one more that begins at `first`."""
+    if last is None:
+        return 0
     is_next = last.stop <= first < last.stop + _MAX_GAP_FRAMES
     # Samples whose windows reach ahead overlap: each begins a little after the one before it.
     is_near = 0 < first - last.first <= _MAX_GAP_FRAMES

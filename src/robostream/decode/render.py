@@ -21,6 +21,7 @@ of its arithmetic is in integers, and follows from the luma weights of the stand
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -79,7 +80,9 @@ class Renderer:
 
     def __init__(self, ffmpeg: Ffmpeg | None, flags: int = FILTER) -> None:
         self._readers = _Readers(ffmpeg)
-        self._scaler = PlaneScaler(flags)
+        self._flags = flags
+        # By old and new shape of a plane, because FFmpeg's tables are cached for each size.
+        self._scalers: defaultdict[Any, VideoReformatter] = defaultdict(VideoReformatter)
         self._reformatter = VideoReformatter()
         self._wide: dict[FrameLayout, tuple[av.VideoFrame, list[Values]]] = {}
         self._colours: dict[FrameLayout, npt.NDArray[np.uint8]] = {}
@@ -123,11 +126,12 @@ class Renderer:
             for place, frame in enumerate(packed):
                 self.draw_packed([frame], out[place : place + 1], file=file)
             return
-        layout.check_slot(out.shape[1:], out.dtype, file)
         reader = self._readers[layout]
-        if reader is not None and out.dtype == np.uint8 and out.flags.c_contiguous:
+        fits = out.shape[1:] == layout.shape and out.dtype == np.uint8 and out.flags.c_contiguous
+        if fits and reader is not None:
             reader.write_packed(packed, out)
             return
+        layout.check_slot(out.shape[1:], out.dtype, file)
         for frame, slot in zip(packed, out, strict=True):
             self._draw(unpack(frame), slot, file)
 
@@ -144,10 +148,11 @@ class Renderer:
         new = frame_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
         if new.kind == "depth":
             return frame_of_arrays(new, [_nearest(codes, size) for codes in frame.arrays()])
-        planes = (
-            plane_of(self._scaler.scale(plane, (height, width)))
-            for plane, (width, height) in zip(frame.arrays(), new.plane_sizes, strict=True)
-        )
+        planes = []
+        for plane, (width, height) in zip(frame.arrays(), new.plane_sizes, strict=True):
+            scaler = self._scalers[plane.shape, (height, width)]
+            scaled = _scale_plane(scaler, plane, (height, width), self._flags)
+            planes.append(plane_of(scaled))
         return DecodedFrame(new, tuple(planes))
 
     def _draw(self, frame: DecodedFrame, out: Values, file: str) -> None:
@@ -220,23 +225,15 @@ def _check_device(frame: DecodedFrame) -> None:
         raise ValueError(f"frames are drawn on the CPU; this one lies on {frame.device}")
 
 
-class PlaneScaler:
-    """Scales planes of brightness. For one thread: FFmpeg's tables are cached for each size."""
-
-    def __init__(self, flags: int) -> None:
-        self._flags = flags
-        self._reformatters: dict[tuple[tuple[int, ...], Size], VideoReformatter] = {}
-
-    def scale(self, plane: npt.NDArray[np.uint8], size: Size) -> VideoPlane:
-        """Return a plane (rows of contiguous values) at a size, in FFmpeg's memory."""
-        key = plane.shape, size
-        if key not in self._reformatters:
-            self._reformatters[key] = VideoReformatter()
-        frame = av.VideoFrame.from_numpy_buffer(plane, format="gray")
-        scaled = self._reformatters[key].reformat(
-            frame, width=size[1], height=size[0], interpolation=self._flags, **one_thread()
-        )
-        return scaled.planes[0]
+def _scale_plane(
+    reformatter: VideoReformatter, plane: npt.NDArray[np.uint8], size: Size, flags: int
+) -> VideoPlane:
+    """Return a plane (rows of contiguous values) at a size, in FFmpeg's memory."""
+    frame = av.VideoFrame.from_numpy_buffer(plane, format="gray")
+    scaled = reformatter.reformat(
+        frame, width=size[1], height=size[0], interpolation=flags, **one_thread()
+    )
+    return scaled.planes[0]
 
 
 def scale_values(values: Values, size: Size) -> Values:
@@ -245,10 +242,10 @@ def scale_values(values: Values, size: Size) -> Values:
         return values
     if values.dtype != np.uint8:
         return _nearest(values, size)
-    scaler = PlaneScaler(FILTER)
+    reformatter = VideoReformatter()
     scaled = np.empty((len(values), *size), np.uint8)
     for channel, plane in zip(scaled, values, strict=True):
-        rows = np.frombuffer(memoryview(scaler.scale(plane, size)), np.uint8)
+        rows = np.frombuffer(memoryview(_scale_plane(reformatter, plane, size, FILTER)), np.uint8)
         channel[:] = rows.reshape(size[0], -1)[:, : size[1]]
     return scaled
 

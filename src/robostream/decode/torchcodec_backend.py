@@ -50,7 +50,7 @@ class TorchcodecBackend:
             decoder = self._decoders.put(name, self._open(file))
         shown = index.frames_of(run.first_packet, run.stop_packet)
         numbers = sorted(number for number in shown if number >= run.first_frame)
-        times_s = index.times_s()[numbers]
+        times_s = index.times_s(numbers)
         half_a_tick = float(index.time_base) / 2
         for at in range(0, len(numbers), _FRAMES_PER_CALL):
             wanted = numbers[at : at + _FRAMES_PER_CALL]

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _unwritable: set[Path] = set()
 
 
-class VideoSource:
+class VideoSource(ByteSource):
     """The bytes of a video file. Missing files and bytes raise VideoFileError.
 
     An episode can be quarantined for that. A network that is down says nothing about the video. A
@@ -78,15 +78,6 @@ class VideoSource:
         with _as_video_error():
             self._source.ensure_cached(start, stop)
         self._meter.fetch_s += time.perf_counter() - began
-
-    def prefetch(self, start: int, stop: int, next_use: float) -> None:
-        """Keep the bytes [start, stop) in the local cache until `release`."""
-        with _as_video_error():
-            self._source.prefetch(start, stop, next_use)
-
-    def release(self, start: int, stop: int, next_use: float) -> None:
-        """Record that the bytes [start, stop) were read."""
-        self._source.release(start, stop, next_use)
 
 
 @contextmanager
