@@ -22,7 +22,7 @@ import numpy.typing as npt
 from robostream import config
 from robostream.bench.measure import BenchData, run_rounds
 from robostream.bench.processes import decode_floor
-from robostream.bench.results import Figures, Table, ratios
+from robostream.bench.results import Figures, Measured, Table, ratios
 from robostream.decode import (
     BufferPool,
     FrameEngine,
@@ -61,8 +61,8 @@ class VideoSet:
         return list(dict.fromkeys(file for sample in self.samples for file, _ in sample))
 
 
-def run(quick: bool) -> Figures:
-    """Measure, print the tables, and return the figures."""
+def run(quick: bool) -> Measured:
+    """Measure all ways to read, and the cost of an image."""
     short = SynthSpec(episodes=12, min_frames=270, max_frames=300, video_file_mb=1e-6)
     if quick:
         short = replace(short, episodes=6, min_frames=60, max_frames=90)
@@ -70,10 +70,9 @@ def run(quick: bool) -> Figures:
     videos = [_open("decode-av1", short), _open("decode-h264", long)]
     ways = [row for one in videos for row in _measure(one, rounds=3 if quick else 5)]
     costs = [{"videos": one.name, **_costs(one.files[0])} for one in videos]
-    print(Table(_HEADER, [list(row.values()) for row in ways]).text())
-    print("\nmicroseconds per image")
-    print(Table.of(costs).text())
-    return {"results": ways, "costs_us": costs}
+    tables = Table(_HEADER, [list(row.values()) for row in ways]), Table.of(costs)
+    text = "\n\nmicroseconds per image\n".join(table.text() for table in tables)
+    return {"results": ways, "costs_us": costs}, text
 
 
 def _open(name: str, spec: SynthSpec) -> VideoSet:

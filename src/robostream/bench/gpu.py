@@ -25,7 +25,17 @@ import torch
 from robostream.bench.loaders import open_robostream
 from robostream.bench.measure import PAST_S, Batch, BenchCase, BenchData, measure_loading
 from robostream.bench.processes import decode_floor, run_process, touch_memory
-from robostream.bench.results import DOCS, Column, Figures, Publication, Table, git_commit, machine
+from robostream.bench.results import (
+    DOCS,
+    Column,
+    Figures,
+    Measured,
+    Publication,
+    Table,
+    git_commit,
+    machine,
+    show_progress,
+)
 from robostream.decode import FileRun, VideoFile, build_index, plan_runs
 from robostream.device import open_nvdec
 from robostream.errors import SelectionError
@@ -57,8 +67,8 @@ RANK_KEYS = (*KEYS, "ranks")
 
 def run(
     quick: bool, parts: Sequence[str] = PARTS, workers: Sequence[int] = (), seconds: float = 0.0
-) -> Figures:
-    """Measure, print the tables, and return the figures; the arguments are those of the command."""
+) -> Measured:
+    """Measure the parts; the arguments are those of the command."""
     if not torch.cuda.is_available():
         raise SelectionError("bench gpu: torch sees no CUDA device on this machine")
     seconds = seconds or (_QUICK_SECONDS if quick else _SECONDS)
@@ -67,6 +77,7 @@ def run(
         "machine": machine() | {"gpu": torch.cuda.get_device_name(), "cores": cores},
         "seconds": seconds,
     }
+    tables: list[Table] = []
     if "uploads" in parts:
         usual = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
         floor = 0.0
@@ -76,16 +87,16 @@ def run(
                 floor = decode_floor(case.data.files(), case.workers or 1, at_most_s=seconds / 3)
             touch_memory(min(_TOUCHED_BYTES, usable_memory() // 2))
             figures["uploads"].append(_measure(case, seconds, floor))
-        print(_upload_table(figures["uploads"]).text(), flush=True)
+        tables.append(_upload_table(figures["uploads"]))
     if "ranks" in parts:
         cases = list(rank_cases(cores))
         figures["ranks"] = [_measure(c, seconds, ranks=n) for c, n in product(cases, _RANKS)]
-        print(Table.of(figures["ranks"], _RANK_COLUMNS).text(), flush=True)
+        tables.append(Table.of(figures["ranks"], _RANK_COLUMNS))
     nvdec = [case for codec in NVDEC_CODECS if codec in parts for case in nvdec_cases(codec)]
     if nvdec:
         figures["nvdec"] = [_measure(case, seconds) for case in nvdec]
-        print(_nvdec_table(figures["nvdec"]).text(), flush=True)
-    return figures
+        tables.append(_nvdec_table(figures["nvdec"]))
+    return figures, "\n".join(table.text() for table in tables)
 
 
 def _case(
@@ -182,7 +193,7 @@ def _measure(
     if floor is not None:
         figures |= {"floor_images_per_s": floor, "over_floor": figures["images_per_s"] / floor}
     # Printed at once, so an interrupted run is not lost.
-    print(json.dumps(figures), flush=True)
+    show_progress(json.dumps(figures))
     return figures
 
 

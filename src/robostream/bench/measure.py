@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from robostream import config
-from robostream.bench.results import Figures
+from robostream.bench.results import Figures, show_progress
 from robostream.errors import RobostreamError, SelectionError
 
 if TYPE_CHECKING:
@@ -58,10 +58,8 @@ class BenchData:
         It lies in `$ROBOSTREAM_CACHE/bench`, named after a digest of its contents, and may be
         deleted at any time.
         """
-        contents = dataclasses.asdict(self.spec)
-        if self.spec.distinct is None:  # older datasets were named before this field existed
-            del contents["distinct"]
-        digest = hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode())
+        contents = json.dumps(dataclasses.asdict(self.spec), sort_keys=True, default=str)
+        digest = hashlib.sha256(contents.encode())
         folder = config.bench_home() / f"{self.name}-{digest.hexdigest()[:12]}"
         root = create_once(folder, self._make)
         return root if self.variant is None else self.variant(root)
@@ -151,7 +149,7 @@ def create_once(folder: Path, make: Callable[[Path], object]) -> Path:
         temp = folder.with_name(f"{folder.name}.{os.getpid()}")
         shutil.rmtree(temp, ignore_errors=True)
         temp.parent.mkdir(parents=True, exist_ok=True)
-        print(f"creating {folder.name}; later runs reuse it", flush=True)
+        show_progress(f"creating {folder.name}; later runs reuse it")
         make(temp)
         temp.rename(folder)
     return folder

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.bench.measure import consume, merge_row_groups, run_rounds
 from robostream.bench.processes import resident_bytes, run_process
-from robostream.bench.results import Figures, Table, medians, ratios
+from robostream.bench.results import Measured, Table, medians, ratios
 from robostream.byte_sizes import format_bytes
 from robostream.meta import (
     CAMERA_DTYPES,
@@ -106,8 +106,8 @@ _RESUME_BATCH = 32
 _RESUME_SHARES = (0.0, 0.5, 0.9)
 
 
-def run(quick: bool) -> Figures:
-    """Load each size in new processes, print the table and return the figures."""
+def run(quick: bool) -> Measured:
+    """Load each size in new processes."""
     rows = []
     for episodes, rows_per_group in _QUICK_SIZES if quick else _SIZES:
         row = {"episodes": episodes, "rows_per_group": rows_per_group}
@@ -118,15 +118,14 @@ def run(quick: bool) -> Figures:
         stored = {"files": len(sizes), "disk_bytes": sum(sizes), "column_bytes": column_bytes}
         rows.append(row | stored | medians(runs))
     cells = [[row[n] / _MIB if n.endswith("_bytes") else row[n] for n in _COLUMNS] for row in rows]
-    print(Table(list(_COLUMNS.values()), cells).text())
     largest = max(rows, key=lambda row: int(row["episodes"]))
-    print(
+    return {"limit_bytes": _LIMIT_BYTES, "rows": rows}, (
+        f"{Table(list(_COLUMNS.values()), cells).text()}\n"
         f"{largest['episodes']:,} episodes with their fingerprint: "
         f"{largest['load_s'] + largest['fingerprint_s']:.2f} s, "
         f"{largest['peak_bytes'] / _MIB:,.0f} MiB of memory in all "
         f"(goal: below {_LIMIT_BYTES / _MIB:,.0f} MiB for 1,000,000)"
     )
-    return {"limit_bytes": _LIMIT_BYTES, "rows": rows}
 
 
 def measure_load(root: str) -> dict[str, float]:
@@ -247,17 +246,17 @@ def _lists(values: Numbers) -> pa.Array:
     return nested
 
 
-def run_rows(quick: bool) -> Figures:
-    """Measure all cases, print the table and return the figures."""
+def run_rows(quick: bool) -> Measured:
+    """Measure all cases."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         _make_folders(Path(folder), files=2 if quick else 5)
         sizes = [path.stat().st_size for path in Path(folder, "files/data").rglob("*.parquet")]
-        print(f"{len(sizes)} data files, {format_bytes(sum(sizes))} in all", flush=True)
         runs = {name: partial(_read_rows, Path(folder), *case) for name, case in _ROW_CASES.items()}
         rates = run_rounds(runs, rounds=1 if quick else 3)
     rows = [(name, *map(median, zip(*found, strict=True))) for name, found in rates.items()]
-    print(Table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows).text())
-    return {"rates": rates}
+    table = Table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows)
+    about = f"{len(sizes)} data files, {format_bytes(sum(sizes))} in all"
+    return {"rates": rates}, f"{about}\n{table.text()}"
 
 
 def _make_folders(folder: Path, *, files: int) -> None:
@@ -306,8 +305,8 @@ def measure_epochs(root: str, epochs: int) -> list[float]:
     return rates
 
 
-def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
-    """Print and return the seconds from loading a state to the first batch, by position.
+def measure_resume(frames: int, rounds: int = 9) -> Measured:
+    """Return the seconds from loading a state to the first batch, by position.
 
     The dataset has no cameras, so this is the time to find the position and to read rows.
     """
@@ -337,10 +336,9 @@ def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
     seconds = {share: values[1:] for share, values in found.items()}  # the first warms up
     base = seconds[_RESUME_SHARES[0]]
     rows = [[f"{share:.0%}", median(s), median(ratios(s, base))] for share, s in seconds.items()]
-    print(f"\nresume in an epoch of {frames:,} frames (goal: within 1.2 of the start)")
+    title = f"resume in an epoch of {frames:,} frames (goal: within 1.2 of the start)"
     table = Table(["resumed at", "seconds to first batch", "over start"], rows)
-    print(table.text(), flush=True)
-    return {f"{share:.0%}": median(s) for share, s in seconds.items()}
+    return {f"{share:.0%}": median(s) for share, s in seconds.items()}, f"{title}\n{table.text()}"
 
 
 def _write_rows(root: Path, frames: int) -> None:

@@ -30,7 +30,7 @@ from robostream.bench.measure import (
     select_named,
 )
 from robostream.bench.processes import MeasurementError, run_process
-from robostream.bench.results import DOCS, Column, Figures, Publication, Table
+from robostream.bench.results import DOCS, Column, Figures, Measured, Publication, Table
 from robostream.bench.suite import DATASETS
 from robostream.loader import share_of_cores
 from robostream.tools import SynthSpec
@@ -65,8 +65,8 @@ _PACKAGES = ("lerobot", "torchcodec", "datasets", "torch", "av")
 
 def run(
     rounds: int, seconds: float, workers: int | None, only: Sequence[str], events: Sequence[str]
-) -> Figures:
-    """Measure the rates of all installed loaders, and what they deliver; print the tables.
+) -> Measured:
+    """Measure the rates of all installed loaders, and what they deliver.
 
     `only` names loaders and `events` cases; empty means all. Each run takes `seconds`.
     """
@@ -94,8 +94,7 @@ def run(
         ],
         "seconds": time.perf_counter() - begin,
     }
-    print(f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all")
-    return figures
+    return figures, f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all"
 
 
 def _able(entries: Iterable[LoaderEntry], case: BenchCase) -> dict[str, LoaderEntry]:
@@ -124,7 +123,7 @@ def _race(
 def _run(
     title: str, function: Callable[..., Any], entry: LoaderEntry, case: BenchCase, **more: Any
 ) -> Figures:
-    """Print and return the figures of a run in a process of its own, or the reason it failed."""
+    """Return the figures of a run in a process of its own, or the reason it failed."""
     environment = {"HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1")}  # all files are local
     arguments = {"open_loader": entry.open, "case": case, **more}
     try:
@@ -134,7 +133,7 @@ def _run(
     except MeasurementError as error:
         found = {"failed": error.reason}
     rate = found.get("images_per_s")
-    print(f"{title}: {found if rate is None else f'{rate:,.0f} images/s'}", flush=True)
+    results.show_progress(f"{title}: {found if rate is None else f'{rate:,.0f} images/s'}")
     return found
 
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from robostream import config
 from robostream.bench.measure import cpu_s
 from robostream.bench.processes import resident_bytes, run_process
-from robostream.bench.results import Figures, Table
+from robostream.bench.results import Figures, Measured, Table
 from robostream.plan import (
     CHUNK_FRAMES,
     Cut,
@@ -67,17 +67,16 @@ _CONVERSION = 0.15
 _NODES = ((1, 2), (1, 16), (2, 16), (8, 16), (8, 28))
 
 
-def run(quick: bool) -> Figures:
-    """Measure, print the table, and return the figures."""
+def run(quick: bool) -> Measured:
+    """Measure the order of epochs of several sizes."""
     sizes = [10**6, 10**9] if quick else [10**6, 10**8, 10**9]
     rounds = 21 if quick else 101
     rows = [run_process(measure_plan, num_frames=size, rounds=rounds) for size in sizes]
     return _show(rows, _COLUMNS)
 
 
-def _show(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Figures:
-    print(Table.of(rows, columns).text())
-    return {"results": rows}
+def _show(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Measured:
+    return {"results": rows}, Table.of(rows, columns).text()
 
 
 def measure_plan(num_frames: int, rounds: int) -> Figures:
@@ -128,8 +127,8 @@ def _walk_ns(plan: EpochPlan, *, world_size: int) -> float:
     return walk_s * 1e9 / (len(steps) * _BATCH_SIZE)
 
 
-def run_shuffle(quick: bool) -> Figures:
-    """Measure shuffle quality by pool size, print the table, and return the figures."""
+def run_shuffle(quick: bool) -> Measured:
+    """Measure shuffle quality by pool size."""
     from robostream.tools import made_up_lengths, measure_methods  # imports more than numpy
 
     lengths = made_up_lengths(500 if quick else 2000, 150, seed=0)
@@ -143,8 +142,8 @@ def run_shuffle(quick: bool) -> Figures:
     return _show([dataclasses.asdict(quality) for quality in measured])
 
 
-def run_node(quick: bool) -> Figures:
-    """Simulate, print the table, and return the figures."""
+def run_node(quick: bool) -> Measured:
+    """Simulate nodes of several sizes."""
     steps = 100 if quick else _NODE_STEPS
     sizes = itertools.product((320, 2_000, 50_000), (1, 3), _NODES)
     return _show([simulate(e, cameras, *node, steps=steps) for e, cameras, node in sizes])

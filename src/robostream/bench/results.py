@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from robostream.errors import MissingExtraError, RobostreamError
 from robostream.storage import write_bytes_atomic
 
 Figures = dict[str, Any]
+Measured = tuple[Figures, str]  # the figures of a benchmark, and its tables for a terminal
 # The name of a field, or a function of a row.
 Column = str | Callable[[Any], object]
 RESULTS, DOCS = Path("benchmarks/results"), Path("docs/benchmarks.md")
@@ -33,9 +35,14 @@ _PACKAGES = ("robostream", "torch", "numpy", "pyarrow", "av", "huggingface_hub",
 _LEAST_COLUMN = 8
 
 
+def show_progress(text: str) -> None:
+    """Print a line on standard error; a benchmark prints its tables after it wrote its figures."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def write_json(path: Path, figures: Any) -> None:
     """Write figures as indented JSON, atomically."""
-    write_bytes_atomic(path, (json.dumps(figures, indent=2, sort_keys=False) + "\n").encode())
+    write_bytes_atomic(path, (json.dumps(figures, indent=2) + "\n").encode())
 
 
 def ensure_writable(folder: Path) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 from robostream.bench import charts, results, run_benchmark
 from robostream.bench.measure import SARM_S, BenchCase, BenchData, one_row_group
 from robostream.bench.processes import MeasurementError, run_process
-from robostream.bench.report import write_report
-from robostream.bench.results import DOCS, RESULTS, Column, Figures, Publication, Table
+from robostream.bench.report import collect, write_report
+from robostream.bench.results import DOCS, RESULTS, Column, Figures, Measured, Publication, Table
 from robostream.bench.stream import WARMUP_BATCHES, measure_stream, parse_settings
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
@@ -93,27 +93,25 @@ _OTHER = ("command", "what", "figure")
 _OTHERS = ("meta", "plan", "shuffle", "node", "decode", "remote")
 
 
-def run(rounds: int, out: Path) -> Figures:
-    """Measure everything, print the tables, and return the figures; keep each run in `out`."""
+def run(rounds: int, out: Path) -> Measured:
+    """Measure everything; keep each run in `out`."""
     for data in DATASETS.values():
         data.open()  # before the clock starts
     begin = time.perf_counter()
     streamed = run_cases(CASES, rounds=rounds, out=out / "suite")
     minute = _run_case(CASES[0], out / "first-minute", at_most_s=60.0, num_batches=10**9)
-    others = {}
-    for name in _OTHERS:
-        print(f"\n== {name}", flush=True)
-        others[name] = run_benchmark(name, quick=True)
+    others = {name: run_benchmark(name, quick=True) for name in _OTHERS}
     figures = {
         "rounds": rounds,
         "seconds": time.perf_counter() - begin,
         "cases": [case_figures(case, found) for case, found in zip(CASES, streamed, strict=True)],
         "first_minute": public_figures(minute),
-        **others,
+        **{name: found for name, (found, _) in others.items()},
     }
-    write_report(out / "suite", title="make bench")
-    print(f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all")
-    return figures
+    parts = [f"== {name}\n{text}" for name, (_, text) in others.items()]
+    parts += [write_report(out / "suite", *collect(out / "suite"), title="make bench")]
+    parts += [f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all"]
+    return figures, "\n\n".join(parts)
 
 
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
@@ -126,10 +124,9 @@ def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[lis
         whole = int(info["total_frames"]) // case.batch_size - WARMUP_BATCHES
         most = whole if case.mode == "single" else min(whole, _SARM_BATCHES)
         figures = _run_case(case, out / f"round-{number}", num_batches=most)
-        print(
+        results.show_progress(
             f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
-            f"images/s, floor {figures['floor_images_per_s']:,.0f}",
-            flush=True,
+            f"images/s, floor {figures['floor_images_per_s']:,.0f}"
         )
         return figures
 
@@ -200,7 +197,7 @@ def _docs_block(repo: Path) -> str:
 def suite_text(figures: Figures) -> str:
     """Return the same tables for a terminal. Pure."""
     cases = Table.of(figures["cases"], _STREAMED).text()
-    return f"\n{cases}\n\n{Table(_OTHER, _other_rows(figures)).text()}"
+    return f"{cases}\n\n{Table(_OTHER, _other_rows(figures)).text()}"
 
 
 def _other_rows(figures: Figures) -> list[list[str]]:
