@@ -20,9 +20,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -30,13 +31,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from robostream.plan import Mixture
 
-KINDS = ("one dataset", "mixture")
 SIZES = (64, 240, 1024)  # of batches
 SHARES_HEADER = """\
 | datasets | lanes | frames of an episode | pool | global batch of 64 / 240 / 1,024 \
 | one of 8 ranks: 64 / 240 / 1,024 | segments per episode |
 |---:|---:|---:|---:|---|---|---:|"""
-FIGURES = ("images/s", "CPU us", "first batch s", "memory MiB", "open files")
 
 
 def main() -> None:
@@ -87,17 +86,19 @@ def copy_data(root: Path, count: int) -> list[Path]:
 
 
 def compare(whole: Path, parts: list[Path], options: argparse.Namespace) -> None:
-    """Measure both kinds in turns; print the medians and the ratios to one dataset."""
-    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
-    for number in range(options.rounds):
-        for kind in KINDS if number % 2 == 0 else KINDS[::-1]:
-            roots = parts if kind == "mixture" else [whole]
-            found[kind].append(measure_in_process(roots, options.seconds))
-    for figure in FIGURES:
-        pairs = zip(found["mixture"], found["one dataset"], strict=True)
-        ratio = median(own[figure] / first[figure] for own, first in pairs)
-        one, mixed = (median(run[figure] for run in found[kind]) for kind in KINDS)
-        print(f"mixture of {options.sources:<4}{figure:15}{one:12,.2f}{mixed:12,.2f} ({ratio:.3f})")
+    """Measure both in turns; print the medians and the ratios to one dataset."""
+    from robostream.bench import run_rounds
+
+    runs = {
+        name: partial(measure_in_process, roots, options.seconds)
+        for name, roots in (("one dataset", [whole]), ("mixture", parts))
+    }
+    one, mixed = run_rounds(runs, options.rounds).values()
+    for figure in one[0]:
+        firsts, owns = ([run[figure] for run in found] for found in (one, mixed))
+        ratio = median(own / first for own, first in zip(owns, firsts, strict=True))
+        shown = f"{median(firsts):12,.2f}{median(owns):12,.2f} ({ratio:.3f})"
+        print(f"mixture of {options.sources:<4}{figure:15}{shown}")
 
 
 def measure_many(roots: list[Path], seconds: float) -> None:
@@ -181,51 +182,38 @@ def measure_in_process(roots: list[Path], seconds: float) -> dict[str, float]:
 
 def measure(roots: list[str], seconds: float) -> dict[str, float]:
     """Return the figures of a stream of one dataset, or of a mixture of several."""
-    from compare_versions import cpu_s, process_tree, process_tree_mib, sample_memory
+    from compare_versions import cpu_s, process_tree
 
-    sizes = [process_tree_mib()]
-    threading.Thread(target=sample_memory, args=(sizes,), daemon=True).start()
-    opened = time.perf_counter()
-    counts = deliveries(roots)
-    next(counts)
-    began, cpu_began = time.perf_counter(), cpu_s()
-    images, first_batch_s = 0, 0.0
-    for count in counts:
-        images += count
-        first_batch_s = first_batch_s or time.perf_counter() - began
-        if time.perf_counter() - began > seconds:
-            break
-    taken_s = time.perf_counter() - began
-    return {
-        "images/s": images / taken_s,
-        "CPU us": (cpu_s() - cpu_began) / images * 1e6,
-        "open s": began - opened,
-        "first batch s": first_batch_s,
-        "memory MiB": max([*sizes, process_tree_mib()]),
-        "open files": max(map(count_files, process_tree())),
-    }
-
-
-def deliveries(roots: list[str]) -> Iterator[int]:
-    """Yield 0 when all is open, then the number of images of each batch."""
     from robostream import (
         LeRobotDatasetMetadata,
         MixtureDataset,
         StreamingDataLoader,
         StreamingLeRobotDataset,
     )
+    from robostream.bench import consume, limit_time
+    from robostream.bench.processes import sample_memory
 
-    meta = LeRobotDatasetMetadata("compare", root=roots[0])
-    stream: StreamingLeRobotDataset | MixtureDataset
-    if len(roots) == 1:
-        stream = StreamingLeRobotDataset("compare", root=roots[0], return_uint8=True)
-    else:
-        stream = MixtureDataset(roots, return_uint8=True)
-    loader = StreamingDataLoader(stream, 32)
-    yield 0
-    while True:
-        for batch in loader:
-            yield len(batch["index"]) * len(meta.camera_keys)
+    with sample_memory() as memory:
+        opened = time.perf_counter()
+        stream: StreamingLeRobotDataset | MixtureDataset
+        if len(roots) == 1:
+            stream = StreamingLeRobotDataset("compare", root=roots[0], return_uint8=True)
+        else:
+            stream = MixtureDataset(roots, return_uint8=True)
+        loader = StreamingDataLoader(stream, 32)
+        open_s, cpu_began_s = time.perf_counter() - opened, cpu_s()
+        batches = limit_time(chain.from_iterable(repeat(loader)), seconds, from_first_batch=False)
+        times = consume(batches, warmup_batches=0)
+        meta = LeRobotDatasetMetadata("compare", root=roots[0])
+        images = times.num_measured * len(meta.camera_keys)
+        figures = {
+            "images/s": images / times.end_s,
+            "CPU us": (cpu_s() - cpu_began_s) / images * 1e6,
+            "open s": open_s,
+            "first batch s": times.arrivals_s[0],
+            "open files": max(map(count_files, process_tree())),
+        }
+    return figures | {"memory GB": memory.figures()["peak_pss_gb"]}
 
 
 def count_files(process: int) -> int:

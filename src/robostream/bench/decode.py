@@ -49,11 +49,13 @@ _HEADER = ["videos", "read", "floor images/s", "images/s", "over floor", "decode
 class VideoSet:
     """Samples of some videos: the (file, frame) of each camera, in order."""
 
-    name: str
-    gop: int
-    width: int
-    height: int
+    spec: SynthSpec
     samples: Samples
+
+    @property
+    def name(self) -> str:
+        """The codec and the distance of key frames."""
+        return f"{self.spec.codec} g={self.spec.gop}"
 
     @property
     def files(self) -> list[str]:
@@ -83,7 +85,7 @@ def _open(name: str, spec: SynthSpec) -> VideoSet:
         for files in episodes
         for frame in range(build_index(LocalSource(files[0])).num_frames)
     ]
-    return VideoSet(f"{spec.codec} g={spec.gop}", spec.gop, spec.width, spec.height, samples)
+    return VideoSet(spec, samples)
 
 
 def _measure(videos: VideoSet, *, rounds: int) -> list[Figures]:
@@ -112,14 +114,14 @@ def _measure(videos: VideoSet, *, rounds: int) -> list[Figures]:
 
 def _read_all_ways(videos: VideoSet, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
     """Return images/s and images decoded per image delivered, for each way to read."""
-    samples, pixels = videos.samples, videos.width * videos.height
+    samples, spec = videos.samples, videos.spec
     at_random = [samples[place] for place in rng.permutation(len(samples))]
-    few = at_random[:_SAMPLES_OF_LONG_GOPS] if videos.gop == _LONG_GOP else at_random
-    all_bytes = len(samples) * len(samples[0]) * pixels * 3 // 2
+    few = at_random[:_SAMPLES_OF_LONG_GOPS] if spec.gop == _LONG_GOP else at_random
+    all_bytes = len(samples) * len(samples[0]) * spec.width * spec.height * 3 // 2
     found = {}
-    if videos.gop != _LONG_GOP:
+    if spec.gop != _LONG_GOP:
         rate = decode_floor(videos.files, 1, at_random=True)
-        found["at random, decoding alone"] = rate, (videos.gop + 1) / 2
+        found["at random, decoding alone"] = rate, (spec.gop + 1) / 2
     with _engine(budget_bytes=0) as engine:
         found["at random, nothing kept"] = _read(engine, videos, few)
     with _engine(budget_bytes=2 * all_bytes) as engine:
@@ -134,7 +136,7 @@ _engine = partial(FrameEngine, LocalSource, max_files=config.VIDEO_DECODER_CACHE
 
 
 def _read(engine: FrameEngine, videos: VideoSet, samples: Samples) -> tuple[float, float]:
-    out = np.zeros((1, 3, videos.height, videos.width), np.uint8)
+    out = np.zeros((1, 3, videos.spec.height, videos.spec.width), np.uint8)
     before = engine.statistics.summary()
     begin = time.perf_counter()
     for file, frame in itertools.chain.from_iterable(samples):

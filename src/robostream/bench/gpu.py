@@ -22,20 +22,11 @@ from typing import Any
 
 import torch
 
+from robostream.bench import results
 from robostream.bench.loaders import open_robostream
 from robostream.bench.measure import PAST_S, Batch, BenchCase, BenchData, measure_loading
 from robostream.bench.processes import decode_floor, run_process, touch_memory
-from robostream.bench.results import (
-    DOCS,
-    Column,
-    Figures,
-    Measured,
-    Publication,
-    Table,
-    git_commit,
-    machine,
-    show_progress,
-)
+from robostream.bench.results import Column, Figures, Measured, Publication, Table
 from robostream.decode import FileRun, VideoFile, build_index, plan_runs
 from robostream.device import open_nvdec
 from robostream.errors import SelectionError
@@ -74,7 +65,7 @@ def run(
     seconds = seconds or (_QUICK_SECONDS if quick else _SECONDS)
     cores = share_of_cores(1)
     figures: Figures = {
-        "machine": machine() | {"gpu": torch.cuda.get_device_name(), "cores": cores},
+        "machine": results.machine() | {"gpu": torch.cuda.get_device_name(), "cores": cores},
         "seconds": seconds,
     }
     tables: list[Table] = []
@@ -181,7 +172,7 @@ def _measure(
         "seconds": seconds,
         "frame_cache_bytes": frames,
         "mode": case.mode,
-        "git_commit": git_commit(),
+        "git_commit": results.git_commit(),
     }
     if case.options["streams"]:
         figures |= run_process(measure_streams, case=case, seconds=seconds)
@@ -193,7 +184,7 @@ def _measure(
     if floor is not None:
         figures |= {"floor_images_per_s": floor, "over_floor": figures["images_per_s"] / floor}
     # Printed at once, so an interrupted run is not lost.
-    show_progress(json.dumps(figures))
+    results.show_progress(json.dumps(figures))
     return figures
 
 
@@ -325,21 +316,21 @@ def decoder_usage() -> Iterator[list[float]]:
             found.append(sum(shares) / len(shares))
 
 
-def _upload_table(results: Sequence[Figures]) -> Table:
+def _upload_table(measured: Sequence[Figures]) -> Table:
     """Return RGB beside 4:2:0, by image size, mode and workers. Pure."""
     pairs: dict[tuple[Any, ...], dict[str, Figures]] = {}
-    for row in results:
+    for row in measured:
         order = tuple(row["size"]), tuple(row["resize"] or ()), len(row["window_s"]), row["workers"]
         pairs.setdefault(order, {})[row["way"]] = row
     return Table.of([pairs[order] for order in sorted(pairs)], _UPLOAD_COLUMNS)
 
 
-def _nvdec_table(results: Sequence[Figures]) -> Table:
+def _nvdec_table(measured: Sequence[Figures]) -> Table:
     """Return the rates of decoding alone and of loaders, by image size and codec. Pure."""
     header = ["images", "codec", "GOP"]
     header += [f"{n} alone" for n in _STREAMS] + [f"loader, {n}" for n in _LOADER_WORKERS]
     rows: dict[tuple[Any, ...], dict[str, str]] = {}
-    for row in results:
+    for row in measured:
         cells = rows.setdefault((_size_text(row), row["codec"], row["gop"]), {})
         alone = {f"{one['streams']} alone": one for one in row.get("by_streams", ())}
         for title, one in (alone or {f"loader, {row['workers']}": row}).items():
@@ -376,7 +367,7 @@ _RANK_COLUMNS: dict[str, Column] = {
 PUBLICATION: Publication = Publication(
     "gpu.json",
     {
-        DOCS: {
+        results.DOCS: {
             "gpu uploads": lambda repo: _upload_table(PUBLICATION.read(repo)["uploads"]).markdown(),
             "gpu nvdec": lambda repo: _nvdec_table(PUBLICATION.read(repo)["nvdec"]).markdown(),
         }

@@ -108,7 +108,11 @@ def run(
         fields = {"case": case.name, "workers": number, "seconds": seconds, "cold": cold}
         settings = {"settings": dict(case.options), "goal": case.goal}
         rows.append(fields | settings | _summarize(found, number))
-        results.show_progress(_describe(rows[-1]))
+        over, rounds = rows[-1]["over_floor"], rows[-1]["over_floor_rounds"]
+        results.show_progress(
+            f"{case.name}, {number} workers: {over:.3f} of the floor in rounds "
+            f"{[round(each, 3) for each in rounds]}; limited by {rows[-1]['limited_by']}"
+        )
     text += f"{Table.of(rows, _COLUMNS).text()}\n{_LEGEND}"
     figures = {"machine": results.machine() | {"touch_gb_per_s": touched}, "cases": rows}
     if not only:
@@ -187,15 +191,6 @@ def frame_memory(case: BenchCase) -> int:
     """Return the memory that decoded frames may take, at most half of what is free."""
     with closing(open_robostream(case)) as loader:
         return min(frame_budget(loader).nbytes, usable_memory() // 2)
-
-
-def _describe(result: Figures) -> str:
-    rates = " ".join(str(rate) for rate in result["rates"][:10])
-    return (
-        f"{result['case']}, {result['workers']} workers: {result['over_floor']:.3f} of the floor "
-        f"in rounds {[round(r, 3) for r in result['over_floor_rounds']]}; images/s in each 2 s "
-        f"from the first batch on: {rates}\n  limited by {result['limited_by']}"
-    )
 
 
 def _measured(case: Figures) -> str:

@@ -50,7 +50,7 @@ class BenchData:
     name: str  # the prefix of its folder
     spec: SynthSpec
     title: str = ""  # its name in tables
-    variant: Callable[[Path], Path] | None = None  # makes another dataset of it
+    variant: Callable[[Path, Path], object] | None = None  # makes another dataset of it
 
     def open(self) -> Path:
         """Return the folder; create it if it does not exist.
@@ -62,7 +62,10 @@ class BenchData:
         digest = hashlib.sha256(contents.encode())
         folder = config.bench_home() / f"{self.name}-{digest.hexdigest()[:12]}"
         root = create_once(folder, self._make)
-        return root if self.variant is None else self.variant(root)
+        if self.variant is None:
+            return root
+        folder = root.with_name(f"{root.name}-{self.variant.__name__}")
+        return create_once(folder, partial(self.variant, root))
 
     def files(self, pattern: str = "videos/**/*.mp4") -> list[str]:
         """Return the paths of its files that match a pattern."""
@@ -121,12 +124,6 @@ def select_named(known: Iterable[Any], names: Sequence[str]) -> list[Any]:
     if unknown := sorted(set(names) - set(by_name)):
         raise SelectionError(f"want some of {', '.join(by_name)}; got {', '.join(unknown)}")
     return [entry for name, entry in by_name.items() if not names or name in names]
-
-
-def one_row_group(root: Path) -> Path:
-    """Return a dataset with the same videos whose Parquet files have one row group each."""
-    folder = root.with_name(f"{root.name}-one-row-group")
-    return create_once(folder, partial(merge_row_groups, root))
 
 
 def merge_row_groups(root: Path, folder: Path) -> None:

@@ -161,7 +161,10 @@ def write_meta_folder(root: Path, episodes: int, *, rows_per_group: int) -> int:
         rows = slice(start, start + rows_per_file)
         table = {name: pa.array(values[rows]) for name, values in columns.items()}
         count = len(table["length"])
-        table["tasks"] = _task_lists(count, rng)
+        # One task for most episodes, and two for some.
+        ends = np.cumsum(1 + (rng.random(count) < 0.1))
+        texts = pa.array(_TASKS).take(pa.array(rng.integers(0, len(_TASKS), ends[-1])))
+        table["tasks"] = pa.ListArray.from_arrays(np.append(0, ends).astype(np.int32), texts)
         table |= _stats_columns(count, rng) | _file_columns("meta/episodes", np.full(count, file))
         column_bytes += _write_episodes(root, pa.table(table), file, rows_per_group)
     return column_bytes
@@ -218,13 +221,6 @@ def _file_columns(name: str, file: Numbers) -> dict[str, Numbers]:
     return {f"{name}/chunk_index": chunk, f"{name}/file_index": number}
 
 
-def _task_lists(rows: int, rng: np.random.Generator) -> pa.Array:
-    """Return one task for most episodes and two for some."""
-    counts = 1 + (rng.random(rows) < 0.1)
-    texts = pa.array(_TASKS).take(pa.array(rng.integers(0, len(_TASKS), counts.sum())))
-    return pa.ListArray.from_arrays(np.append(0, np.cumsum(counts)).astype(np.int32), texts)
-
-
 def _stats_columns(rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
     for key, entry in _FEATURES.items():
@@ -251,7 +247,18 @@ def run_rows(quick: bool) -> Measured:
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         _make_folders(Path(folder), files=2 if quick else 5)
         sizes = [path.stat().st_size for path in Path(folder, "files/data").rglob("*.parquet")]
-        runs = {name: partial(_read_rows, Path(folder), *case) for name, case in _ROW_CASES.items()}
+        cache = Path(folder, "cache")
+
+        def read(root: str, limit: str) -> list[float]:
+            """Return samples/s of two epochs that start with an empty cache."""
+            shutil.rmtree(cache, ignore_errors=True)
+            variables = {"ROBOSTREAM_CACHE": str(cache), "ROBOSTREAM_CACHE_LIMIT": limit}
+            rates: list[float] = run_process(
+                measure_epochs, environment=variables, root=f"{folder}/{root}", epochs=2
+            )
+            return rates
+
+        runs = {name: partial(read, *case) for name, case in _ROW_CASES.items()}
         rates = run_rounds(runs, rounds=1 if quick else 3)
     rows = [(name, *map(median, zip(*found, strict=True))) for name, found in rates.items()]
     table = Table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows)
@@ -277,17 +284,6 @@ def _make_folders(folder: Path, *, files: int) -> None:
                 writer.add_frame({"observation.state": state, "action": action, "task": "move"})
             writer.save_episode()
     merge_row_groups(folder / "episodes", folder / "files")
-
-
-def _read_rows(folder: Path, root: str, limit: str) -> list[float]:
-    """Return samples/s of two epochs that start with an empty cache."""
-    cache = folder / "cache"
-    variables = {"ROBOSTREAM_CACHE": str(cache), "ROBOSTREAM_CACHE_LIMIT": limit}
-    rates: list[float] = run_process(
-        measure_epochs, environment=variables, root=str(folder / root), epochs=2
-    )
-    shutil.rmtree(cache, ignore_errors=True)
-    return rates
 
 
 def measure_epochs(root: str, epochs: int) -> list[float]:

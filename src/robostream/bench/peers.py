@@ -159,16 +159,16 @@ _SPEED: dict[str, Column] = {
 _DELIVERY: dict[str, Column] = {
     "loader": "contestant",
     "cameras": "stored",
-    "frames missing": lambda row: _of(row, "missing", "frames", failed="failed"),
+    "frames missing": lambda row: (
+        "failed" if "failed" in row else f"{row['missing']} of {row['frames']}"
+    ),
     "frames repeated": lambda row: row.get("repeated", ""),
-    "wrong images": lambda row: _of(row, "wrong_pictures", "pictures", failed=""),
+    "wrong images": lambda row: (
+        "" if "failed" in row else f"{row['wrong_pictures']} of {row['pictures']}"
+    ),
     "same order with another worker": lambda row: _YES_NO[row.get("same_order_with_more_workers")],
     "episodes per batch of 8": lambda row: row.get("episodes_per_batch", ""),
 }
-
-
-def _of(row: Figures, count: str, total: str, *, failed: str) -> str:
-    return failed if "failed" in row else f"{row[count]} of {row[total]}"
 
 
 def tables_text(figures: Figures) -> str:
@@ -181,20 +181,20 @@ def _tables(figures: Figures) -> tuple[Table, Table]:
     """Return the tables of rates, with how much faster robostream is, and of deliveries."""
     rows = figures["results"]
     ours = {(r["data"], r["mode"]): r for r in rows if r["contestant"] == "robostream"}
-    speed = [
-        row | {"faster": "" if row is known else _times_faster(known, row, " times")}
-        for row in rows
-        for known in [ours.get((row["data"], row["mode"]), {})]
-    ]
+    speed = []
+    for row in rows:
+        times = _times_faster(ours.get((row["data"], row["mode"]), {}), row)
+        is_other = times and row["contestant"] != "robostream"
+        speed.append(row | {"faster": f"{times} times" if is_other else ""})
     return Table.of(speed, _SPEED), Table.of(figures["delivery"], _DELIVERY)
 
 
-def _times_faster(ours: Figures, theirs: Figures, unit: str = "") -> str:
+def _times_faster(ours: Figures, theirs: Figures) -> str:
     """Return how many times faster the first is: the median of the rounds; "" if one failed."""
     if any("images_per_s_rounds" not in row for row in (ours, theirs)):
         return ""
     rounds = results.ratios(ours["images_per_s_rounds"], theirs["images_per_s_rounds"])
-    return f"{median(rounds):.1f}{unit}"
+    return f"{median(rounds):.1f}"
 
 
 def _remarks(figures: Figures) -> list[str]:

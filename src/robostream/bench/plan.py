@@ -88,7 +88,13 @@ def measure_plan(num_frames: int, rounds: int) -> Figures:
     plan = EpochPlan(lengths, seed=1, epoch=0, lanes=lanes, pool_size=config.EPISODE_POOL_SIZE)
     plan.slice(0, _BATCH_SIZE)
     start_s = time.process_time() - begin
-    seeks = _seek_ms(plan, rounds)
+    # Interleaved, and never to the same position twice.
+    times: dict[str, list[float]] = {at: [] for at in _SEEKS}
+    for attempt, (at, share) in itertools.product(range(rounds), _SEEKS.items()):
+        position = int(plan.num_frames * share) - attempt * _BATCH_SIZE
+        position = max(0, min(position, plan.num_frames - _BATCH_SIZE))
+        times[at].append(1e3 * cpu_s(partial(plan.slice, position, position + _BATCH_SIZE)))
+    seeks = {at: median(values) for at, values in times.items()}
 
     def state_ms(at: int) -> float:
         return 1e3 * cpu_s(lambda: capture_state(plan, plan.num_frames // 2 + at, fingerprint=""))
@@ -106,18 +112,6 @@ def measure_plan(num_frames: int, rounds: int) -> Figures:
         "seek_ratio": seeks["99 %"] / seeks["1 %"],
         "peak_rss_mb": resident_bytes(peak=True) / 1e6,
     }
-
-
-def _seek_ms(plan: EpochPlan, rounds: int) -> dict[str, float]:
-    # Interleaved, and never to the same position twice.
-    times: dict[str, list[float]] = {at: [] for at in _SEEKS}
-    for attempt in range(rounds):
-        for at, share in _SEEKS.items():
-            position = int(plan.num_frames * share) - attempt * _BATCH_SIZE
-            position = max(0, min(position, plan.num_frames - _BATCH_SIZE))
-            work = partial(plan.slice, position, position + _BATCH_SIZE)
-            times[at].append(1e3 * cpu_s(work))
-    return {at: median(values) for at, values in times.items()}
 
 
 def _walk_ns(plan: EpochPlan, *, world_size: int) -> float:

@@ -28,17 +28,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from robostream import config
-from robostream.bench.measure import Batch, BenchData, consume, create_once, run_rounds
+from robostream.bench import results
+from robostream.bench.measure import Batch, BenchData, consume, run_rounds
 from robostream.bench.processes import run_process
-from robostream.bench.results import (
-    DOCS,
-    Column,
-    Figures,
-    Measured,
-    Publication,
-    Table,
-    describe_cores,
-)
+from robostream.bench.results import Column, Figures, Measured, Publication, Table
 from robostream.byte_sizes import format_bytes
 from robostream.decode import build_index
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
@@ -135,9 +128,9 @@ def measure(root: Path, link: Script) -> Measured:
 def run_versions(quick: bool) -> Measured:
     """Measure a v2.1 and a v3.0 dataset."""
     spec = replace(_VERSIONS_SPEC, episodes=200) if quick else _VERSIONS_SPEC
-    root = BenchData("versions-small" if quick else "versions", spec).open()
-    old = create_once(root.with_name(f"{root.name}-v21"), partial(copy_as_v21, root))
-    return measure_versions(old, root, _LINK, rounds=1 if quick else 3)
+    data = BenchData("versions-small" if quick else "versions", spec)
+    old = replace(data, variant=copy_as_v21).open()
+    return measure_versions(old, data.open(), _LINK, rounds=1 if quick else 3)
 
 
 def measure_versions(old: Path, new: Path, link: Script, *, rounds: int) -> Measured:
@@ -196,13 +189,13 @@ def _docs_block(repo: Path) -> str:
     about = (
         f"{need['episodes']:,} episodes of {need['cameras']} cameras, {files['v2.1']:,} files as "
         f"v2.1 and {files['v3.0']:,} as v3.0, behind {figures['link']['latency_s'] * 1000:.0f} ms, "
-        f"on {describe_cores(figures)}; medians of {figures['rounds']} interleaved rounds:"
+        f"on {results.describe_cores(figures)}; medians of {figures['rounds']} interleaved rounds:"
     )
     table = Table.of(figures["rows"], _VERSIONS_COLUMNS).markdown()
     return f"{about}\n\n{table}\n\n{_versions_summary(figures)}"
 
 
-PUBLICATION = Publication("versions.json", {DOCS: {"versions": _docs_block}})
+PUBLICATION = Publication("versions.json", {results.DOCS: {"versions": _docs_block}})
 
 
 def measure_need(root: Path) -> Need:

@@ -46,14 +46,10 @@ def write_json(path: Path, figures: Any) -> None:
 
 
 def ensure_writable(folder: Path) -> None:
-    """Raise if a folder cannot be created or written to. Leaves nothing there.
-
-    Long measurements call this first.
-    """
-    absolute = folder.absolute()
+    """Create a folder; raise if files cannot be written to it. Long measurements begin with it."""
     try:
-        existing = next(path for path in (absolute, *absolute.parents) if path.exists())
-        with tempfile.TemporaryFile(dir=existing):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise RobostreamError(
@@ -74,12 +70,9 @@ def save_run(folder: Path, name: str, figures: Figures) -> Path:
         with suppress(FileExistsError):
             path.touch(exist_ok=False)
             break
-    row = {
-        name: json.dumps(value) if isinstance(value, dict | list) else value
-        for name, value in figures.items()
-    }
+    nested = {n: json.dumps(v) for n, v in figures.items() if isinstance(v, dict | list)}
     write_json(path.with_suffix(".json"), figures)
-    write_bytes_atomic(path, csv_text([row]).encode())
+    write_bytes_atomic(path, csv_text([figures | nested]).encode())
     return path.with_suffix(".json")
 
 

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from robostream.bench import charts, results, run_benchmark
-from robostream.bench.measure import SARM_S, BenchCase, BenchData, one_row_group
+from robostream.bench.measure import SARM_S, BenchCase, BenchData, merge_row_groups
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.report import collect, write_report
 from robostream.bench.results import DOCS, RESULTS, Column, Figures, Measured, Publication, Table
@@ -47,7 +47,7 @@ DATASETS = {
         "1 camera 256x256, PNG in Parquet",
     ),
     "av1-one-group": BenchData(
-        "suite", _AV1, "as the first, one row group per Parquet file", one_row_group
+        "suite", _AV1, "as the first, one row group per Parquet file", merge_row_groups
     ),
 }
 CASES = (
