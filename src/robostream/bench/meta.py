@@ -13,11 +13,10 @@ those files decoded once for all processes.
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -80,14 +79,7 @@ _MIN_FRAMES, _MAX_FRAMES = 150, 600
 # Roughly what 100 MB of rows and 200 MB of 256x256 AV1 hold.
 _EPISODES_PER_DATA_FILE = 2000
 _EPISODES_PER_VIDEO_FILE = 250
-_TASKS = [
-    " ".join(words)
-    for words in itertools.product(
-        ("pick up", "push", "turn", "wipe", "hand over"),
-        ("the red cup", "the sponge", "the drawer", "the small box", "the towel"),
-        ("on the left", "on the right", "next to the bowl"),
-    )
-]
+_TASKS = [f"hand over the small box next to bowl {number}" for number in range(75)]
 # Statistics that take one of 256 levels for a camera; mean and std take any value.
 _LEVELS = ("min", "max", "q01", "q10", "q50", "q90", "q99")
 
@@ -100,7 +92,6 @@ _ROW_CASES = {
     "a group per file, not shared": ("files", "0"),
     "a group per file, shared": ("files", "10GB"),
 }
-_EPISODES_PER_FILE = 1000  # of the dataset for resumes
 _RESUME_BATCH = 32
 # How much of the epoch was delivered before the resume.
 _RESUME_SHARES = (0.0, 0.5, 0.9)
@@ -148,54 +139,49 @@ def measure_load(root: str) -> dict[str, float]:
 
 
 def write_meta_folder(root: Path, episodes: int, *, rows_per_group: int) -> int:
-    """Write info.json, tasks.parquet and the episode table, with its statistics columns.
+    """Write the metadata of an imagined dataset: info.json, tasks.parquet, the episode table.
 
     Returns the bytes that all columns of the episode table would take in memory.
     """
     rng = np.random.default_rng(episodes)
     lengths = rng.integers(_MIN_FRAMES, _MAX_FRAMES, episodes, endpoint=True)
-    _write_info(root, lengths, features=_FEATURES, tasks=_TASKS)
-    columns = _locate_episodes(lengths, CAMERAS, episodes_per_file=_EPISODES_PER_DATA_FILE)
-    rows_per_file, column_bytes = _ROWS_PER_FILE[rows_per_group <= 10], 0
-    for file, start in enumerate(range(0, episodes, rows_per_file)):
-        rows = slice(start, start + rows_per_file)
-        table = {name: pa.array(values[rows]) for name, values in columns.items()}
-        count = len(table["length"])
-        # One task for most episodes, and two for some.
-        ends = np.cumsum(1 + (rng.random(count) < 0.1))
-        texts = pa.array(_TASKS).take(pa.array(rng.integers(0, len(_TASKS), ends[-1])))
-        table["tasks"] = pa.ListArray.from_arrays(np.append(0, ends).astype(np.int32), texts)
-        table |= _stats_columns(count, rng) | _file_columns("meta/episodes", np.full(count, file))
-        column_bytes += _write_episodes(root, pa.table(table), file, rows_per_group)
-    return column_bytes
+    return _write_meta(root, lengths, features=_FEATURES, rows_per_group=rows_per_group)
 
 
-def _write_info(root: Path, lengths: Numbers, *, features: Any, tasks: Sequence[str]) -> None:
-    """Write the info.json and the tasks of a dataset whose episodes have these lengths."""
+def _write_meta(root: Path, lengths: Numbers, *, features: Any, rows_per_group: int) -> int:
     info = DatasetInfo(
         fps=_FPS,
         features=features,
         total_episodes=len(lengths),
         total_frames=int(lengths.sum()),
-        total_tasks=len(tasks),
+        total_tasks=len(_TASKS),
         robot_type="imagined",
         splits={"train": f"0:{len(lengths)}"},
     )
     write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
-    pq.write_table(tasks_to_arrow(tasks), root / config.TASKS_PATH)
+    pq.write_table(tasks_to_arrow(_TASKS), root / config.TASKS_PATH)
+    columns = _locate_episodes(lengths, info.video_keys)
+    rng, column_bytes = np.random.default_rng(len(lengths)), 0
+    rows_per_file = _ROWS_PER_FILE[rows_per_group <= 10]
+    for file, start in enumerate(range(0, len(lengths), rows_per_file)):
+        rows = slice(start, start + rows_per_file)
+        parts = {name: pa.array(values[rows]) for name, values in columns.items()}
+        count = len(parts["length"])
+        # One task for most episodes, and two for some.
+        ends = np.cumsum(1 + (rng.random(count) < 0.1))
+        texts = pa.array(_TASKS).take(pa.array(rng.integers(0, len(_TASKS), ends[-1])))
+        parts["tasks"] = pa.ListArray.from_arrays(np.append(0, ends).astype(np.int32), texts)
+        parts |= _stats_columns(features, count, rng)
+        parts |= _file_columns("meta/episodes", np.full(count, file))
+        table = pa.table(parts)
+        path = root / config.EPISODES_PATH.format(chunk_index=0, file_index=file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, path, row_group_size=rows_per_group)
+        column_bytes += table.nbytes
+    return column_bytes
 
 
-def _write_episodes(root: Path, table: pa.Table, file: int, rows_per_group: int) -> int:
-    """Write a file of the episode table; return the bytes of its columns in memory."""
-    path = root / config.EPISODES_PATH.format(chunk_index=0, file_index=file)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path, row_group_size=rows_per_group)
-    return int(table.nbytes)
-
-
-def _locate_episodes(
-    lengths: Numbers, cameras: Sequence[str], *, episodes_per_file: int
-) -> dict[str, Numbers]:
+def _locate_episodes(lengths: Numbers, cameras: Sequence[str]) -> dict[str, Numbers]:
     """Return the location of each episode's frames: in the table, in Parquet and in MP4 files."""
     episode = np.arange(len(lengths))
     stop = np.cumsum(lengths)
@@ -203,7 +189,7 @@ def _locate_episodes(
     columns = {
         "episode_index": episode,
         "length": lengths,
-        **_file_columns("data", episode // episodes_per_file),
+        **_file_columns("data", episode // _EPISODES_PER_DATA_FILE),
         "dataset_from_index": start,
         "dataset_to_index": stop,
     }
@@ -221,9 +207,11 @@ def _file_columns(name: str, file: Numbers) -> dict[str, Numbers]:
     return {f"{name}/chunk_index": chunk, f"{name}/file_index": number}
 
 
-def _stats_columns(rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:
+def _stats_columns(
+    features: Mapping[str, Any], rows: int, rng: np.random.Generator
+) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
-    for key, entry in _FEATURES.items():
+    for key, entry in features.items():
         shape = (3, 1, 1) if entry["dtype"] in CAMERA_DTYPES else entry["shape"]
         for name in ("mean", "std"):
             columns[f"stats/{key}/{name}"] = _lists(rng.random((rows, *shape)))
@@ -340,21 +328,18 @@ def measure_resume(frames: int, rounds: int = 9) -> Measured:
 def _write_rows(root: Path, frames: int) -> None:
     """Write a dataset of equally long episodes with the default columns and no cameras."""
     lengths = np.full(frames // _EPISODE_FRAMES, _EPISODE_FRAMES)
-    _write_info(root, lengths, features=dict(DEFAULT_FEATURES), tasks=["wait"])
-    table = pa.table(_locate_episodes(lengths, (), episodes_per_file=_EPISODES_PER_FILE))
-    _write_episodes(root, table, 0, len(lengths))
-    frame = np.tile(np.arange(_EPISODE_FRAMES), _EPISODES_PER_FILE)
-    for file, first in enumerate(range(0, len(lengths), _EPISODES_PER_FILE)):
+    _write_meta(root, lengths, features=dict(DEFAULT_FEATURES), rows_per_group=len(lengths))
+    rows_per_file = _EPISODES_PER_DATA_FILE * _EPISODE_FRAMES
+    for file, first in enumerate(range(0, lengths.sum(), rows_per_file)):
         path = root / config.DATA_PATH.format(chunk_index=0, file_index=file)
         path.parent.mkdir(parents=True, exist_ok=True)
-        episodes = np.arange(first, min(first + _EPISODES_PER_FILE, len(lengths)))
-        episode = np.repeat(episodes, _EPISODE_FRAMES)
-        own = frame[: len(episode)]
+        index = np.arange(first, min(first + rows_per_file, lengths.sum()))
+        episode, frame = np.divmod(index, _EPISODE_FRAMES)
         columns = {
-            "timestamp": (own / 30).astype(np.float32),
-            "frame_index": own,
+            "timestamp": (frame / _FPS).astype(np.float32),
+            "frame_index": frame,
             "episode_index": episode,
-            "index": episode * _EPISODE_FRAMES + own,
-            "task_index": np.zeros_like(own),
+            "index": index,
+            "task_index": np.zeros_like(index),
         }
         pq.write_table(pa.table(columns), path, row_group_size=_EPISODE_FRAMES)
