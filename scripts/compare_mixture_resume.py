@@ -165,11 +165,16 @@ def load_robostream(
     sources = [Source(f"set-{n}", folder / f"set-{n}") for n in range(len(ROWS))]
     mixture = MixtureDataset(sources, rank=rank, world_size=ranks)
     loader = StreamingDataLoader(mixture, batch_size, num_workers=workers)
+    yield from iterate(loader, state, "dataset_index", "index")
+
+
+def iterate(loader: Any, state: Any, *names: str) -> Iterator[tuple[list[Row], Any]]:
+    """Yield the rows of each batch of a loader that goes on from a state."""
     if state is not None:
         loader.load_state_dict(state)
     for batch in loader:
-        pairs = zip(batch["dataset_index"].tolist(), batch["index"].tolist(), strict=True)
-        yield list(pairs), loader.state_dict
+        rows = zip(*(batch[name].tolist() for name in names), strict=True)
+        yield list(rows), loader.state_dict
 
 
 def make_mosaic(folder: Path) -> None:
@@ -193,11 +198,7 @@ def load_mosaic(
         batch_size=batch_size,
     )
     loader = StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers)
-    if state is not None:
-        loader.load_state_dict(state)
-    for batch in loader:
-        pairs = zip(batch["dataset"].tolist(), batch["row"].tolist(), strict=True)
-        yield list(pairs), loader.state_dict
+    yield from iterate(loader, state, "dataset", "row")
 
 
 def make_litdata(folder: Path) -> None:
@@ -221,28 +222,27 @@ def load_litdata(
     loader = StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers)
     if state is not None:
         state["num_samples_yielded"] = {int(k): v for k, v in state["num_samples_yielded"].items()}
-        loader.load_state_dict(state)
-    for batch in loader:
-        pairs = zip(batch["dataset"].tolist(), batch["row"].tolist(), strict=True)
-        yield list(pairs), loader.state_dict
+    yield from iterate(loader, state, "dataset", "row")
 
 
-def mix_with_grain() -> Any:
-    """Return a mixture of map-style datasets, of which any row can be read."""
+def shuffle_with_grain() -> list[Any]:
+    """Return map-style datasets, of which any row can be read."""
     import grain
 
-    parts = [
+    return [
         grain.MapDataset.range(rows).shuffle(seed=42).map(lambda row, n=number: (n, int(row)))
         for number, rows in enumerate(ROWS)
     ]
-    return grain.MapDataset.mix(parts, weights=ROWS)
 
 
 def load_grain(
     folder: Path, rank: int, ranks: int, workers: int, batch_size: int, state: Any
 ) -> Iterator[tuple[list[Row], Any]]:
     """In the elastic iterator, which reads in threads."""
-    yield from iterate_elastic(mix_with_grain(), rank, ranks, batch_size, state)
+    import grain
+
+    mixture = grain.MapDataset.mix(shuffle_with_grain(), weights=ROWS)
+    yield from iterate_elastic(mixture, rank, ranks, batch_size, state)
 
 
 def load_grain_streams(
@@ -251,13 +251,7 @@ def load_grain_streams(
     """A mixture of iterable datasets in the elastic iterator."""
     import grain
 
-    parts = [
-        grain.MapDataset.range(rows)
-        .shuffle(seed=42)
-        .map(lambda row, n=number: (n, int(row)))
-        .to_iter_dataset()
-        for number, rows in enumerate(ROWS)
-    ]
+    parts = [part.to_iter_dataset() for part in shuffle_with_grain()]
     mixture = grain.IterDataset.mix(parts, weights=ROWS)
     yield from iterate_elastic(mixture, rank, ranks, batch_size, state)
 
@@ -268,7 +262,12 @@ def iterate_elastic(
     import grain
 
     shard = grain.sharding.ShardOptions(shard_index=rank, shard_count=ranks)
-    iterator = iter(grain.experimental.ElasticIterator(mixture, batch_size * ranks, shard))
+    loader = grain.experimental.ElasticIterator(mixture, batch_size * ranks, shard)
+    yield from iterate_grain(loader, state)
+
+
+def iterate_grain(loader: Any, state: Any) -> Iterator[tuple[list[Row], Any]]:
+    iterator = iter(loader)
     if state is not None:
         iterator.set_state(state)
     for numbers, rows in iterator:
@@ -279,12 +278,10 @@ def load_grain_shards(
     folder: Path, rank: int, ranks: int, workers: int, batch_size: int, state: Any
 ) -> Iterator[tuple[list[Row], Any]]:
     """The same mixture cut into shards, each with an iterator of its own."""
-    shard = mix_with_grain()[rank::ranks].batch(batch_size)
-    iterator = iter(shard.to_iter_dataset())
-    if state is not None:
-        iterator.set_state(state)
-    for numbers, rows in iterator:
-        yield list(zip(numbers.tolist(), rows.tolist(), strict=True)), iterator.get_state
+    import grain
+
+    mixture = grain.MapDataset.mix(shuffle_with_grain(), weights=ROWS)
+    yield from iterate_grain(mixture[rank::ranks].batch(batch_size).to_iter_dataset(), state)
 
 
 DATA = {

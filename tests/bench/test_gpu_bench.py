@@ -59,7 +59,7 @@ def test_images_are_counted_from_the_first_batch_on(
     monkeypatch.setattr(measure, "time", clock)
     options = {"batch_size": 4, "workers": 1, "loader": way, "options": {"resize": None}}
     case = case_of(FIXTURES / "av1_multifile", window_s=window_s, **options)
-    figures = measure_loader(case, seconds=2.05, frame_cache="auto")
+    figures = measure_loader(case, seconds=2.05)
     # 62 frames: an epoch is 15 batches of 4 and one of 2.
     images = (20 * 4 + 2) * 2 * len(window_s)
 
@@ -86,7 +86,7 @@ def test_ranks_divide_the_workers_and_the_frames(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(gpu, "run_process", run_here)
     options = {"batch_size": 4, "workers": 2, "loader": YUV, "options": {"resize": None}}
     case = case_of(FIXTURES / "av1_multifile", **options)
-    rates = measure_ranks(case, 2, seconds=0.3, frame_cache="auto")
+    rates = measure_ranks(case, 2, seconds=0.3)
 
     assert sorted(seen) == [(1, 0, 2), (1, 1, 2)]
     assert min(rates) > 0

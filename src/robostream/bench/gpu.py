@@ -51,6 +51,7 @@ _RESIZED = (224, 224)
 _STREAMS = _LOADER_WORKERS = (1, 2, 4, 8)
 # Numbers of ranks that share the GPU, and the workers that all of them together have.
 _RANKS = (1, 2)
+_SAMPLES: list[dict[str, Any]] = [{"batch_size": 64}, {"batch_size": 16, "window_s": PAST_S}]
 # The fields that identify a row.
 KEYS = ("way", "codec", "gop", "size", "window_s", "workers", "resize", "streams")
 RANK_KEYS = (*KEYS, "ranks")
@@ -115,7 +116,12 @@ def _case(
     )
     if codec != "av1":
         spec = replace(spec, codec=codec, crf=23)
-    options = {"resize": resize, "streams": streams}
+    frames = _RESIZED_FRAME_CACHE if resize else _FRAME_CACHE
+    options = {
+        "resize": resize,
+        "streams": streams,
+        "frame_cache_bytes": "auto" if way == NVDEC else frames,
+    }
     data = BenchData(f"gpu-{codec}", spec, title=codec)
     return BenchCase(codec, data, loader=way, options=options, **more)
 
@@ -123,14 +129,13 @@ def _case(
 def upload_cases(workers: list[int]) -> Iterator[BenchCase]:
     """Yield the cases that compare RGB with 4:2:0, by workers."""
     sizes = ((_SMALL, None), (_MIDDLE, None), (_MIDDLE, _RESIZED))
-    samples: list[dict[str, Any]] = [{"batch_size": 64}, {"batch_size": 16, "window_s": PAST_S}]
-    for (size, resize), sample, count, way in product(sizes, samples, workers, (RGB, YUV)):
+    for (size, resize), sample, count, way in product(sizes, _SAMPLES, workers, (RGB, YUV)):
         yield _case(way, "av1", 2, size, resize=resize, workers=count, **sample)
 
 
 def rank_cases(workers: int) -> Iterator[BenchCase]:
     """Yield the cases whose workers are divided among ranks that share a GPU."""
-    for sample in ({"batch_size": 64}, {"batch_size": 16, "window_s": PAST_S}):
+    for sample in _SAMPLES:
         yield _case(YUV, "av1", 2, _SMALL, workers=workers, **sample)
 
 
@@ -164,22 +169,18 @@ def case_fields(case: BenchCase) -> Figures:
 def _measure(
     case: BenchCase, seconds: float, floor: float | None = None, ranks: int | None = None
 ) -> Figures:
-    frames = "auto"
-    if case.loader != NVDEC:
-        frames = _RESIZED_FRAME_CACHE if case.options["resize"] else _FRAME_CACHE
     figures: Figures = case_fields(case) | {
         "batch_size": case.batch_size,
         "seconds": seconds,
-        "frame_cache_bytes": frames,
         "mode": case.mode,
         "git_commit": results.git_commit(),
     }
     if case.options["streams"]:
         figures |= run_process(measure_streams, case=case, seconds=seconds)
     elif ranks is None:
-        figures |= run_process(measure_loader, case=case, seconds=seconds, frame_cache=frames)
+        figures |= run_process(measure_loader, case=case, seconds=seconds)
     else:
-        rates = measure_ranks(case, ranks, seconds, frames)
+        rates = measure_ranks(case, ranks, seconds)
         figures |= {"ranks": ranks, "images_per_s_by_rank": rates, "images_per_s": sum(rates)}
     if floor is not None:
         figures |= {"floor_images_per_s": floor, "over_floor": figures["images_per_s"] / floor}
@@ -188,13 +189,11 @@ def _measure(
     return figures
 
 
-def measure_loader(case: BenchCase, seconds: float, frame_cache: str) -> Figures:
+def measure_loader(case: BenchCase, seconds: float) -> Figures:
     """Deliver batches on the GPU for some seconds after the first; return the rates."""
     way = case.loader
-    options = {name: value for name, value in case.options.items() if name != "streams"} | {
-        "frame_cache_bytes": frame_cache,
-        "video_decode_device": _GPU if way == NVDEC else "cpu",
-    }
+    options = {name: value for name, value in case.options.items() if name != "streams"}
+    options["video_decode_device"] = _GPU if way == NVDEC else "cpu"
     device = None if way == RGB else _GPU
     usages: list[list[float]] = []
     with ExitStack() as stack:
@@ -211,22 +210,20 @@ def measure_loader(case: BenchCase, seconds: float, frame_cache: str) -> Figures
             on_batch=on_batch,
             finish=torch.cuda.synchronize,
         )
-    del figures["lowest_over_median"]
     figures["decoded_per_delivered"] = loader.stats()["amplification"]
     figures["decoders_in_use"] = next(iter(usages[0]), None)
     loader.close()
     return figures
 
 
-def measure_ranks(case: BenchCase, ranks: int, seconds: float, frame_cache: str) -> list[float]:
+def measure_ranks(case: BenchCase, ranks: int, seconds: float) -> list[float]:
     """Return the rate of each of several ranks on one GPU, which divide the case's workers."""
 
     def measure(rank: int) -> float:
         share = {"rank": rank, "world_size": ranks}
         workers = (case.workers or 1) // ranks
         own = replace(case, workers=workers, options={**case.options, **share})
-        figures = run_process(measure_loader, case=own, seconds=seconds, frame_cache=frame_cache)
-        return float(figures["images_per_s"])
+        return float(run_process(measure_loader, case=own, seconds=seconds)["images_per_s"])
 
     with ThreadPoolExecutor(ranks) as pool:
         return list(pool.map(measure, range(ranks)))

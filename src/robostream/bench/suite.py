@@ -180,7 +180,13 @@ def _docs_block(repo: Path) -> str:
     figures = PUBLICATION.read(repo)
     others = _other_rows(figures)
     if (repo / _LARGE).exists():
-        others.append(_large_row(results.read_figures(repo / _LARGE)))
+        large = results.read_figures(repo / _LARGE)
+        workers = max(case["workers"] for case in large["cases"])
+        cases = [case for case in large["cases"] if case["workers"] == workers]
+        cores = f"on {large['machine']['cpus']} cores, times raw decode speed"
+        ratios = "; ".join(f"{case['case']}: {case['over_floor']:.2f}" for case in cases)
+        command = f"`bench loader --workers {workers}`"
+        others.append([command, f"{cores} ([JSON](../{_LARGE}))", ratios])
     parts = [
         f"`make bench` measured this on {results.describe_cores(figures)} in "
         f"{figures['seconds'] / 60:.0f} minutes (medians of {figures['rounds']} interleaved "
@@ -227,14 +233,6 @@ def _other_rows(figures: Figures) -> list[list[str]]:
         ["`bench remote`", behind, f"{remote['fast'][0]['first_batch_s']:.1f} s; {fetched}"],
         ["", f"requests per episode and camera; waiting, {needed}", f"{requests}; {waited}"],
     ]
-
-
-def _large_row(figures: Figures) -> list[str]:
-    workers = max(case["workers"] for case in figures["cases"])
-    cases = [case for case in figures["cases"] if case["workers"] == workers]
-    ratios = "; ".join(f"{case['case']}: {case['over_floor']:.2f}" for case in cases)
-    what = f"on {figures['machine']['cpus']} cores, times raw decode speed ([JSON](../{_LARGE}))"
-    return [f"`bench loader --workers {workers}`", what, ratios]
 
 
 def _find(figures: Figures, **wanted: object) -> Figures:
