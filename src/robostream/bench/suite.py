@@ -7,17 +7,17 @@ tables and the chart of docs/benchmarks.md are made from the suite's JSON.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from robostream.bench import charts, results, run_benchmark
-from robostream.bench.measure import SARM_S, BenchCase, BenchData, merge_row_groups
+from robostream.bench.measure import SARM_S, BenchCase, BenchData, merge_row_groups, run_rounds
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.report import collect, write_report
 from robostream.bench.results import DOCS, RESULTS, Column, Figures, Measured, Publication, Table
@@ -117,21 +117,14 @@ def run(rounds: int, out: Path) -> Measured:
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
     """Return the figures of each case in each round; write each run to `out`, too."""
     shutil.rmtree(out, ignore_errors=True)
-
-    def measure(number: int, case: BenchCase) -> Figures:
+    runs = {}
+    for number, case in enumerate(cases):
         # Of one epoch; later epochs may find frames cached.
-        info: Figures = json.loads((case.data.open() / "meta" / "info.json").read_text())
+        info = results.read_figures(case.data.open() / "meta" / "info.json")
         whole = int(info["total_frames"]) // case.batch_size - WARMUP_BATCHES
         most = whole if case.mode == "single" else min(whole, _SARM_BATCHES)
-        figures = _run_case(case, out / f"round-{number}", num_batches=most)
-        results.show_progress(
-            f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
-            f"images/s, floor {figures['floor_images_per_s']:,.0f}"
-        )
-        return figures
-
-    found = [[measure(number, case) for case in cases] for number in range(rounds)]
-    return list(map(list, zip(*found, strict=True)))
+        runs[number] = partial(_run_case, case, out, num_batches=most)
+    return list(run_rounds(runs, rounds).values())
 
 
 def case_figures(case: BenchCase, runs: Sequence[Figures]) -> Figures:
@@ -172,6 +165,10 @@ def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
     except MeasurementError as error:
         raise RobostreamError(f"{case.name} {case.mode} failed: {error.reason}") from error
     results.save_run(out, name, figures)
+    results.show_progress(
+        f"{case.name} {case.mode}: {figures['images_per_s']:,.0f} images/s, "
+        f"floor {figures['floor_images_per_s']:,.0f}"
+    )
     return dict(figures)
 
 
