@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -51,6 +50,8 @@ def main() -> None:
     parser.add_argument("--shares", action="store_true", help="measure only the shares in batches")
     parser.add_argument("--json", type=Path, help="write the shares to this file, too")
     options = parser.parse_args()
+    from compare_versions import compare, measure_in_process
+
     if options.shares:
         rows = list(measure_shares())
         if options.json is not None:
@@ -61,7 +62,12 @@ def main() -> None:
         part = make_data(
             Path(folder) / "part-0", options.episodes // options.sources, options.distinct
         )
-        compare(whole, copy_data(part, options.sources), options)
+        parts = copy_data(part, options.sources)
+        runs = {
+            "one dataset": partial(measure_in_process, __file__, options.seconds, whole),
+            "mixture": partial(measure_in_process, __file__, options.seconds, *parts),
+        }
+        compare(f"mixture of {options.sources}", runs, options.rounds)
         small = make_data(Path(folder) / "small-0", 10, 10)
         measure_many(copy_data(small, options.many), options.seconds)
     measure_plan(options.segments)
@@ -85,25 +91,11 @@ def copy_data(root: Path, count: int) -> list[Path]:
     return [root, *copies]
 
 
-def compare(whole: Path, parts: list[Path], options: argparse.Namespace) -> None:
-    """Measure both in turns; print the medians and the ratios to one dataset."""
-    from robostream.bench import run_rounds
-
-    runs = {
-        name: partial(measure_in_process, roots, options.seconds)
-        for name, roots in (("one dataset", [whole]), ("mixture", parts))
-    }
-    one, mixed = run_rounds(runs, options.rounds).values()
-    for figure in one[0]:
-        firsts, owns = ([run[figure] for run in found] for found in (one, mixed))
-        ratio = median(own / first for own, first in zip(owns, firsts, strict=True))
-        shown = f"{median(firsts):12,.2f}{median(owns):12,.2f} ({ratio:.3f})"
-        print(f"mixture of {options.sources:<4}{figure:15}{shown}")
-
-
 def measure_many(roots: list[Path], seconds: float) -> None:
     """Print what a mixture of many small datasets takes."""
-    for figure, value in measure_in_process(roots, seconds).items():
+    from compare_versions import measure_in_process
+
+    for figure, value in measure_in_process(__file__, seconds, *roots).items():
         print(f"{len(roots)} datasets    {figure:15}{value:12,.2f}")
 
 
@@ -166,21 +158,7 @@ def make_mixture(datasets: int, episodes: int, shortest: int, longest: int) -> M
     return Mixture(tuple(sources), np.arange(datasets) * episodes)
 
 
-def measure_in_process(roots: list[Path], seconds: float) -> dict[str, float]:
-    """Return the figures of one measurement in a new process."""
-    job = json.dumps([[str(root) for root in roots], seconds])
-    done = subprocess.run(
-        [sys.executable, __file__, "--measure"],
-        input=job,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
-
-
-def measure(roots: list[str], seconds: float) -> dict[str, float]:
+def measure(seconds: float, roots: list[str]) -> dict[str, float]:
     """Return the figures of a stream of one dataset, or of a mixture of several."""
     from compare_versions import cpu_s, process_tree
 
@@ -226,7 +204,7 @@ def count_files(process: int) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        print(json.dumps(measure(*json.loads(sys.stdin.read()))))
+        print(json.dumps(measure(float(sys.argv[2]), sys.argv[3:])))
         sys.stdout.flush()
         os._exit(0)  # workers need not be waited for
     main()
