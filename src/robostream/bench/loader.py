@@ -92,7 +92,8 @@ def run(
     cold: bool = False,
 ) -> Measured:
     """Measure all cases; the arguments are those of the command."""
-    cases, rows, touched, text = select_named(CASES, only), [], None, ""
+    cases, rows, text = select_named(CASES, only), [], ""
+    touched: list[float] | None = None
     if not cold:
         touched = [touch_memory(_TOUCHED_BYTES) / 1e9 for _ in range(2)]
         speeds = "touching memory: {:.1f} GB/s the first time, {:.1f} GB/s the second"
@@ -107,11 +108,12 @@ def run(
         found = run_rounds(runs, rounds or (2 if quick else 3))
         fields = {"case": case.name, "workers": number, "seconds": seconds, "cold": cold}
         settings = {"settings": dict(case.options), "goal": case.goal}
-        rows.append(fields | settings | _summarize(found, number))
-        over, rounds = rows[-1]["over_floor"], rows[-1]["over_floor_rounds"]
+        row = fields | settings | _summarize(found, number)
+        rows.append(row)
         results.show_progress(
-            f"{case.name}, {number} workers: {over:.3f} of the floor in rounds "
-            f"{[round(each, 3) for each in rounds]}; limited by {rows[-1]['limited_by']}"
+            f"{case.name}, {number} workers: {row['over_floor']:.3f} of the floor, in rounds "
+            f"{[round(each, 3) for each in row['over_floor_rounds']]}; "
+            f"images/s in each 2 s: {row['rates'][:10]}; limited by {row['limited_by']}"
         )
     text += f"{Table.of(rows, _COLUMNS).text()}\n{_LEGEND}"
     figures = {"machine": results.machine() | {"touch_gb_per_s": touched}, "cases": rows}

@@ -365,7 +365,7 @@ def copy_as_v21(root: Path, target: Path) -> None:
                 for episode in group
             ]
             split_videos(root / path, parts, rate=frame_rate(meta.fps))
-    paths = {"data_path": config.V2_DATA_PATH, "video_path": config.V2_VIDEO_PATH}
+    paths: dict[str, Any] = {"data_path": config.V2_DATA_PATH, "video_path": config.V2_VIDEO_PATH}
     info = replace(meta.info, codebase_version="v2.1", **paths)
     tables: dict[str, Iterable[Figures]] = {
         config.V2_TASKS_PATH: ({"task_index": n, "task": t} for n, t in enumerate(meta.tasks)),
@@ -375,5 +375,5 @@ def copy_as_v21(root: Path, target: Path) -> None:
         ),
     }
     write_bytes_atomic(target / config.INFO_PATH, info.to_json().encode())
-    for path, rows in tables.items():
-        write_bytes_atomic(target / path, "".join(f"{json.dumps(r)}\n" for r in rows).encode())
+    for file, records in tables.items():
+        write_bytes_atomic(target / file, "".join(f"{json.dumps(r)}\n" for r in records).encode())
