@@ -32,21 +32,13 @@ TAKEN = 20
 # Ranks, workers of a rank, rows of a rank's batch.
 SAVED_ON = (2, 2, 12)
 RESUMED_ON = ((1, 2, 24), (3, 2, 8), (2, 1, 12), (3, 2, 12))
-PACKAGES = {
-    "robostream": "robostream",
-    "mosaic": "mosaicml-streaming",
-    "litdata": "litdata",
-    "grain": "grain",
-    "grain-streams": "grain",
-    "grain-shards": "grain",
-}
 Row = tuple[int, int]
 ERROR = re.compile(r"^(\[rank\d\]: )?(?=\w+Error: )")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--loaders", default=",".join(PACKAGES))
+    parser.add_argument("--loaders", default=",".join(LOADERS))
     parser.add_argument("--child", nargs=8, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -57,13 +49,15 @@ def main() -> None:
     for loader in options.loaders.split(","):
         with tempfile.TemporaryDirectory() as folder:
             cells = compare(loader, Path(folder))
-        version = importlib.metadata.version(PACKAGES[loader])
+        version = importlib.metadata.version(LOADERS[loader][0])
         print(f"| {loader} {version} | {' | '.join(cells)} |", flush=True)
 
 
 def compare(loader: str, folder: Path) -> list[str]:
     """Return what a loader does on each number of ranks and workers."""
-    DATA[loader](folder)
+    _, make, _ = LOADERS[loader]
+    if make is not None:
+        make(folder)
     whole, _ = run(loader, folder, *SAVED_ON, steps=-1)
     first, failure = run(loader, folder, *SAVED_ON, steps=TAKEN, save=True)
     if failure or len(first) != TAKEN:
@@ -128,7 +122,8 @@ def run_child(loader: str, folder: str, *words: str) -> None:
     path = path if path.exists() else root / "state-0.json"
     state = json.loads(path.read_text()) if wanted.get("load") else None
     taken: list[list[Row]] = []
-    batches = LOADERS[loader](root, rank, ranks, workers, batch_size, state)
+    _, _, load = LOADERS[loader]
+    batches = load(root, rank, ranks, workers, batch_size, state)
     for batch, capture in batches:
         taken.append(batch)
         if len(taken) == steps:
@@ -284,21 +279,14 @@ def load_grain_shards(
     yield from iterate_grain(mixture[rank::ranks].batch(batch_size).to_iter_dataset(), state)
 
 
-DATA = {
-    "robostream": make_lerobot,
-    "mosaic": make_mosaic,
-    "litdata": make_litdata,
-    "grain": lambda folder: None,
-    "grain-streams": lambda folder: None,
-    "grain-shards": lambda folder: None,
-}
+# By name: its package, what writes its data (none is needed for ranges), and what loads it.
 LOADERS = {
-    "robostream": load_robostream,
-    "mosaic": load_mosaic,
-    "litdata": load_litdata,
-    "grain": load_grain,
-    "grain-streams": load_grain_streams,
-    "grain-shards": load_grain_shards,
+    "robostream": ("robostream", make_lerobot, load_robostream),
+    "mosaic": ("mosaicml-streaming", make_mosaic, load_mosaic),
+    "litdata": ("litdata", make_litdata, load_litdata),
+    "grain": ("grain", None, load_grain),
+    "grain-streams": ("grain", None, load_grain_streams),
+    "grain-shards": ("grain", None, load_grain_shards),
 }
 
 if __name__ == "__main__":
