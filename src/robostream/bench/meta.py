@@ -79,7 +79,7 @@ _MIN_FRAMES, _MAX_FRAMES = 150, 600
 # Roughly what 100 MB of rows and 200 MB of 256x256 AV1 hold.
 _EPISODES_PER_DATA_FILE = 2000
 _EPISODES_PER_VIDEO_FILE = 250
-_TASKS = [f"hand over the small box next to bowl {number}" for number in range(75)]
+_TASKS = [f"pick up the red cup from box {number}" for number in range(75)]
 # Statistics that take one of 256 levels for a camera; mean and std take any value.
 _LEVELS = ("min", "max", "q01", "q10", "q50", "q90", "q99")
 

@@ -183,9 +183,9 @@ def _tables(figures: Figures) -> tuple[Table, Table]:
     ours = {(r["data"], r["mode"]): r for r in rows if r["contestant"] == "robostream"}
     speed = []
     for row in rows:
-        times = _times_faster(ours.get((row["data"], row["mode"]), {}), row)
-        is_other = times and row["contestant"] != "robostream"
-        speed.append(row | {"faster": f"{times} times" if is_other else ""})
+        known = ours.get((row["data"], row["mode"]), {})
+        times = "" if row is known else _times_faster(known, row)
+        speed.append(row | {"faster": times and f"{times} times"})
     return Table.of(speed, _SPEED), Table.of(figures["delivery"], _DELIVERY)
 
 
