@@ -16,16 +16,15 @@ from robostream.bench.results import read_figures
 
 
 def test_a_closed_pipe_loses_no_figures(tmp_path: Path) -> None:
-    """The JSON of a benchmark is written even if nobody reads its tables."""
+    """The JSON of a benchmark is written even if nobody reads its tables and its progress."""
     command = [sys.executable, "-m", "robostream", "bench", "shuffle", "--quick"]
     process = subprocess.Popen(
-        [*command, "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     assert process.stdout is not None
     process.stdout.close()
-    _, messages = process.communicate(timeout=120)
+    process.wait(timeout=120)
 
-    assert messages == b"measuring shuffle\n"
     assert len(read_figures(tmp_path / "shuffle.json")["results"]) > 1
 
 

@@ -37,7 +37,8 @@ _LEAST_COLUMN = 8
 
 def show_progress(text: str) -> None:
     """Print a line on standard error; a benchmark prints its tables after it wrote its figures."""
-    print(text, file=sys.stderr, flush=True)
+    with suppress(BrokenPipeError):  # of `... 2>&1 | head`
+        print(text, file=sys.stderr, flush=True)
 
 
 def write_json(path: Path, figures: Any) -> None:
