@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain, product, repeat
@@ -195,23 +195,16 @@ def measure_loader(case: BenchCase, seconds: float) -> Figures:
     options = {name: value for name, value in case.options.items() if name != "streams"}
     options["video_decode_device"] = _GPU if way == NVDEC else "cpu"
     device = None if way == RGB else _GPU
-    usages: list[list[float]] = []
-    with ExitStack() as stack:
-
-        def on_batch(batch: Batch) -> None:
-            if not usages:  # from the first batch on
-                usages.append(stack.enter_context(decoder_usage()) if way == NVDEC else [])
-
+    with decoder_usage(seconds) if way == NVDEC else nullcontext([]) as in_use:
         loader, figures = measure_loading(
             replace(case, options=options),
             partial(open_robostream, pin_memory=way == RGB, device=device),
             batches_of=partial(_batches_on_gpu, way=way),
             seconds=seconds,
-            on_batch=on_batch,
             finish=torch.cuda.synchronize,
         )
     figures["decoded_per_delivered"] = loader.stats()["amplification"]
-    figures["decoders_in_use"] = next(iter(usages[0]), None)
+    figures["decoders_in_use"] = next(iter(in_use), None)
     loader.close()
     return figures
 
@@ -258,7 +251,7 @@ def measure_streams(case: BenchCase, seconds: float) -> Figures:
     found = []
     for count in counts:
         barrier.wait(_TIMEOUT_S)
-        with decoder_usage() as in_use:
+        with decoder_usage(seconds) as in_use:
             rate = sum(rates.get(timeout=_TIMEOUT_S) for _ in range(count))
         usage = next(iter(in_use), None)
         found.append({"streams": count, "images_per_s": rate, "decoders_in_use": usage})
@@ -296,8 +289,8 @@ def _gops(file: str) -> Iterator[FileRun]:
 
 
 @contextmanager
-def decoder_usage() -> Iterator[list[float]]:
-    """Append the mean utilisation of the GPU's decoders during the block to a list, at its end."""
+def decoder_usage(seconds: float) -> Iterator[list[float]]:
+    """Append the mean utilisation of the GPU's decoders in the block's last seconds to a list."""
     command = ["nvidia-smi", "-i", "0", "--query-gpu=utilization.decoder", "-lms", "250"]
     found: list[float] = []
     monitor = subprocess.Popen(
@@ -309,7 +302,7 @@ def decoder_usage() -> Iterator[list[float]]:
         monitor.terminate()
         lines = monitor.communicate()[0].split()
         shares = [float(line) / 100 for line in lines if line.isdigit()]
-        if shares:
+        if shares := shares[-round(4 * seconds) :]:
             found.append(sum(shares) / len(shares))
 
 
