@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import itertools
 import time
+import timeit
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -160,12 +162,7 @@ def _costs(file: str) -> dict[str, float]:
     colours = np.zeros((len(frames), *layout.shape), np.uint8)
 
     def per_image(work: Callable[[int], None]) -> float:
-        tries = []
-        for _ in range(9):
-            begin = time.perf_counter()
-            for place in range(len(frames)):
-                work(place)
-            tries.append(time.perf_counter() - begin)
+        tries = timeit.repeat(lambda: deque(map(work, range(len(frames))), 0), number=1, repeat=9)
         return median(tries) / len(frames) * 1e6
 
     def draw(out: npt.NDArray[Any]) -> Callable[[int], None]:

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -284,23 +284,20 @@ def measure_epochs(
 
 def _epoch_figures(loader: StreamingDataLoader, begin: float, samples_per_s: float) -> Figures:
     """Consume an epoch, at a limited rate if one is given; measure from the first batch on."""
-    first_waits_s: list[float] = []
+    numbers = count()
 
-    def on_batch(batch: Batch) -> None:
-        if not first_waits_s:
-            first_waits_s.append(loader.stats()["epoch_dataloading_s"])
-        elif samples_per_s:
+    def on_batch(_: Batch) -> None:
+        if next(numbers) and samples_per_s:  # not after the first batch
             time.sleep(_BATCH_SIZE / samples_per_s)
 
     opened_s = time.perf_counter() - begin
     times = consume(loader, on_batch=on_batch)
     seconds = times.end_s - times.begin_s
-    stats = loader.stats()
     return {
         "first_batch_s": opened_s + times.arrivals_s[0],
         "samples_per_s": times.num_measured / seconds,
-        "wait_share": (stats["epoch_dataloading_s"] - first_waits_s[0]) / seconds,
-        "stats": stats,
+        "wait_share": sum(times.waits_s[1:]) / seconds,
+        "stats": loader.stats(),
     }
 
 
