@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain, product, repeat
@@ -195,7 +195,10 @@ def measure_loader(case: BenchCase, seconds: float) -> Figures:
     options = {name: value for name, value in case.options.items() if name != "streams"}
     options["video_decode_device"] = _GPU if way == NVDEC else "cpu"
     device = None if way == RGB else _GPU
-    with decoder_usage(seconds) if way == NVDEC else nullcontext([]) as in_use:
+    usage: AbstractContextManager[list[float]] = nullcontext([])
+    if way == NVDEC:
+        usage = decoder_usage(seconds)
+    with usage as in_use:
         loader, figures = measure_loading(
             replace(case, options=options),
             partial(open_robostream, pin_memory=way == RGB, device=device),
