@@ -17,12 +17,12 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -30,13 +30,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from robostream.plan import Mixture
 
-KINDS = ("one dataset", "mixture")
 SIZES = (64, 240, 1024)  # of batches
 SHARES_HEADER = """\
 | datasets | lanes | frames of an episode | pool | global batch of 64 / 240 / 1,024 \
 | one of 8 ranks: 64 / 240 / 1,024 | segments per episode |
 |---:|---:|---:|---:|---|---|---:|"""
-FIGURES = ("images/s", "CPU us", "first batch s", "memory MiB", "open files")
 
 
 def main() -> None:
@@ -52,6 +50,8 @@ def main() -> None:
     parser.add_argument("--shares", action="store_true", help="measure only the shares in batches")
     parser.add_argument("--json", type=Path, help="write the shares to this file, too")
     options = parser.parse_args()
+    from compare_versions import compare, measure_in_process
+
     if options.shares:
         rows = list(measure_shares())
         if options.json is not None:
@@ -62,7 +62,12 @@ def main() -> None:
         part = make_data(
             Path(folder) / "part-0", options.episodes // options.sources, options.distinct
         )
-        compare(whole, copy_data(part, options.sources), options)
+        parts = copy_data(part, options.sources)
+        runs = {
+            "one dataset": partial(measure_in_process, __file__, options.seconds, whole),
+            "mixture": partial(measure_in_process, __file__, options.seconds, *parts),
+        }
+        compare(f"mixture of {options.sources}", runs, options.rounds)
         small = make_data(Path(folder) / "small-0", 10, 10)
         measure_many(copy_data(small, options.many), options.seconds)
     measure_plan(options.segments)
@@ -86,23 +91,11 @@ def copy_data(root: Path, count: int) -> list[Path]:
     return [root, *copies]
 
 
-def compare(whole: Path, parts: list[Path], options: argparse.Namespace) -> None:
-    """Measure both kinds in turns; print the medians and the ratios to one dataset."""
-    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
-    for number in range(options.rounds):
-        for kind in KINDS if number % 2 == 0 else KINDS[::-1]:
-            roots = parts if kind == "mixture" else [whole]
-            found[kind].append(measure_in_process(roots, options.seconds))
-    for figure in FIGURES:
-        pairs = zip(found["mixture"], found["one dataset"], strict=True)
-        ratio = median(own[figure] / first[figure] for own, first in pairs)
-        one, mixed = (median(run[figure] for run in found[kind]) for kind in KINDS)
-        print(f"mixture of {options.sources:<4}{figure:15}{one:12,.2f}{mixed:12,.2f} ({ratio:.3f})")
-
-
 def measure_many(roots: list[Path], seconds: float) -> None:
     """Print what a mixture of many small datasets takes."""
-    for figure, value in measure_in_process(roots, seconds).items():
+    from compare_versions import measure_in_process
+
+    for figure, value in measure_in_process(__file__, seconds, *roots).items():
         print(f"{len(roots)} datasets    {figure:15}{value:12,.2f}")
 
 
@@ -165,67 +158,40 @@ def make_mixture(datasets: int, episodes: int, shortest: int, longest: int) -> M
     return Mixture(tuple(sources), np.arange(datasets) * episodes)
 
 
-def measure_in_process(roots: list[Path], seconds: float) -> dict[str, float]:
-    """Return the figures of one measurement in a new process."""
-    job = json.dumps([[str(root) for root in roots], seconds])
-    done = subprocess.run(
-        [sys.executable, __file__, "--measure"],
-        input=job,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
-
-
-def measure(roots: list[str], seconds: float) -> dict[str, float]:
+def measure(seconds: float, roots: list[str]) -> dict[str, float]:
     """Return the figures of a stream of one dataset, or of a mixture of several."""
-    from compare_versions import cpu_s, process_tree, process_tree_mib, sample_memory
+    from compare_versions import cpu_s, process_tree
 
-    sizes = [process_tree_mib()]
-    threading.Thread(target=sample_memory, args=(sizes,), daemon=True).start()
-    opened = time.perf_counter()
-    counts = deliveries(roots)
-    next(counts)
-    began, cpu_began = time.perf_counter(), cpu_s()
-    images, first_batch_s = 0, 0.0
-    for count in counts:
-        images += count
-        first_batch_s = first_batch_s or time.perf_counter() - began
-        if time.perf_counter() - began > seconds:
-            break
-    taken_s = time.perf_counter() - began
-    return {
-        "images/s": images / taken_s,
-        "CPU us": (cpu_s() - cpu_began) / images * 1e6,
-        "open s": began - opened,
-        "first batch s": first_batch_s,
-        "memory MiB": max([*sizes, process_tree_mib()]),
-        "open files": max(map(count_files, process_tree())),
-    }
-
-
-def deliveries(roots: list[str]) -> Iterator[int]:
-    """Yield 0 when all is open, then the number of images of each batch."""
     from robostream import (
         LeRobotDatasetMetadata,
         MixtureDataset,
         StreamingDataLoader,
         StreamingLeRobotDataset,
     )
+    from robostream.bench import consume, limit_time
+    from robostream.bench.processes import sample_memory
 
-    meta = LeRobotDatasetMetadata("compare", root=roots[0])
-    stream: StreamingLeRobotDataset | MixtureDataset
-    if len(roots) == 1:
-        stream = StreamingLeRobotDataset("compare", root=roots[0], return_uint8=True)
-    else:
-        stream = MixtureDataset(roots, return_uint8=True)
-    loader = StreamingDataLoader(stream, 32)
-    yield 0
-    while True:
-        for batch in loader:
-            yield len(batch["index"]) * len(meta.camera_keys)
+    with sample_memory() as memory:
+        opened = time.perf_counter()
+        stream: StreamingLeRobotDataset | MixtureDataset
+        if len(roots) == 1:
+            stream = StreamingLeRobotDataset("compare", root=roots[0], return_uint8=True)
+        else:
+            stream = MixtureDataset(roots, return_uint8=True)
+        loader = StreamingDataLoader(stream, 32)
+        open_s, cpu_began_s = time.perf_counter() - opened, cpu_s()
+        batches = limit_time(chain.from_iterable(repeat(loader)), seconds, from_first_batch=False)
+        times = consume(batches, warmup_batches=0)
+        meta = LeRobotDatasetMetadata("compare", root=roots[0])
+        images = times.num_measured * len(meta.camera_keys)
+        figures = {
+            "images/s": images / times.end_s,
+            "CPU us": (cpu_s() - cpu_began_s) / images * 1e6,
+            "open s": open_s,
+            "first batch s": times.arrivals_s[0],
+            "open files": max(map(count_files, process_tree())),
+        }
+    return figures | {"memory GB": memory.figures()["peak_pss_gb"]}
 
 
 def count_files(process: int) -> int:
@@ -238,7 +204,7 @@ def count_files(process: int) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
-        print(json.dumps(measure(*json.loads(sys.stdin.read()))))
+        print(json.dumps(measure(float(sys.argv[2]), sys.argv[3:])))
         sys.stdout.flush()
         os._exit(0)  # workers need not be waited for
     main()

@@ -32,21 +32,13 @@ TAKEN = 20
 # Ranks, workers of a rank, rows of a rank's batch.
 SAVED_ON = (2, 2, 12)
 RESUMED_ON = ((1, 2, 24), (3, 2, 8), (2, 1, 12), (3, 2, 12))
-PACKAGES = {
-    "robostream": "robostream",
-    "mosaic": "mosaicml-streaming",
-    "litdata": "litdata",
-    "grain": "grain",
-    "grain-streams": "grain",
-    "grain-shards": "grain",
-}
 Row = tuple[int, int]
 ERROR = re.compile(r"^(\[rank\d\]: )?(?=\w+Error: )")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--loaders", default=",".join(PACKAGES))
+    parser.add_argument("--loaders", default=",".join(LOADERS))
     parser.add_argument("--child", nargs=8, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -57,13 +49,15 @@ def main() -> None:
     for loader in options.loaders.split(","):
         with tempfile.TemporaryDirectory() as folder:
             cells = compare(loader, Path(folder))
-        version = importlib.metadata.version(PACKAGES[loader])
+        version = importlib.metadata.version(LOADERS[loader][0])
         print(f"| {loader} {version} | {' | '.join(cells)} |", flush=True)
 
 
 def compare(loader: str, folder: Path) -> list[str]:
     """Return what a loader does on each number of ranks and workers."""
-    DATA[loader](folder)
+    _, make, _ = LOADERS[loader]
+    if make is not None:
+        make(folder)
     whole, _ = run(loader, folder, *SAVED_ON, steps=-1)
     first, failure = run(loader, folder, *SAVED_ON, steps=TAKEN, save=True)
     if failure or len(first) != TAKEN:
@@ -128,7 +122,8 @@ def run_child(loader: str, folder: str, *words: str) -> None:
     path = path if path.exists() else root / "state-0.json"
     state = json.loads(path.read_text()) if wanted.get("load") else None
     taken: list[list[Row]] = []
-    batches = LOADERS[loader](root, rank, ranks, workers, batch_size, state)
+    _, _, load = LOADERS[loader]
+    batches = load(root, rank, ranks, workers, batch_size, state)
     for batch, capture in batches:
         taken.append(batch)
         if len(taken) == steps:
@@ -165,11 +160,16 @@ def load_robostream(
     sources = [Source(f"set-{n}", folder / f"set-{n}") for n in range(len(ROWS))]
     mixture = MixtureDataset(sources, rank=rank, world_size=ranks)
     loader = StreamingDataLoader(mixture, batch_size, num_workers=workers)
+    yield from iterate(loader, state, "dataset_index", "index")
+
+
+def iterate(loader: Any, state: Any, *names: str) -> Iterator[tuple[list[Row], Any]]:
+    """Yield the rows of each batch of a loader that goes on from a state."""
     if state is not None:
         loader.load_state_dict(state)
     for batch in loader:
-        pairs = zip(batch["dataset_index"].tolist(), batch["index"].tolist(), strict=True)
-        yield list(pairs), loader.state_dict
+        rows = zip(*(batch[name].tolist() for name in names), strict=True)
+        yield list(rows), loader.state_dict
 
 
 def make_mosaic(folder: Path) -> None:
@@ -193,11 +193,7 @@ def load_mosaic(
         batch_size=batch_size,
     )
     loader = StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers)
-    if state is not None:
-        loader.load_state_dict(state)
-    for batch in loader:
-        pairs = zip(batch["dataset"].tolist(), batch["row"].tolist(), strict=True)
-        yield list(pairs), loader.state_dict
+    yield from iterate(loader, state, "dataset", "row")
 
 
 def make_litdata(folder: Path) -> None:
@@ -221,28 +217,27 @@ def load_litdata(
     loader = StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers)
     if state is not None:
         state["num_samples_yielded"] = {int(k): v for k, v in state["num_samples_yielded"].items()}
-        loader.load_state_dict(state)
-    for batch in loader:
-        pairs = zip(batch["dataset"].tolist(), batch["row"].tolist(), strict=True)
-        yield list(pairs), loader.state_dict
+    yield from iterate(loader, state, "dataset", "row")
 
 
-def mix_with_grain() -> Any:
-    """Return a mixture of map-style datasets, of which any row can be read."""
+def shuffle_with_grain() -> list[Any]:
+    """Return map-style datasets, of which any row can be read."""
     import grain
 
-    parts = [
+    return [
         grain.MapDataset.range(rows).shuffle(seed=42).map(lambda row, n=number: (n, int(row)))
         for number, rows in enumerate(ROWS)
     ]
-    return grain.MapDataset.mix(parts, weights=ROWS)
 
 
 def load_grain(
     folder: Path, rank: int, ranks: int, workers: int, batch_size: int, state: Any
 ) -> Iterator[tuple[list[Row], Any]]:
     """In the elastic iterator, which reads in threads."""
-    yield from iterate_elastic(mix_with_grain(), rank, ranks, batch_size, state)
+    import grain
+
+    mixture = grain.MapDataset.mix(shuffle_with_grain(), weights=ROWS)
+    yield from iterate_elastic(mixture, rank, ranks, batch_size, state)
 
 
 def load_grain_streams(
@@ -251,13 +246,7 @@ def load_grain_streams(
     """A mixture of iterable datasets in the elastic iterator."""
     import grain
 
-    parts = [
-        grain.MapDataset.range(rows)
-        .shuffle(seed=42)
-        .map(lambda row, n=number: (n, int(row)))
-        .to_iter_dataset()
-        for number, rows in enumerate(ROWS)
-    ]
+    parts = [part.to_iter_dataset() for part in shuffle_with_grain()]
     mixture = grain.IterDataset.mix(parts, weights=ROWS)
     yield from iterate_elastic(mixture, rank, ranks, batch_size, state)
 
@@ -268,7 +257,12 @@ def iterate_elastic(
     import grain
 
     shard = grain.sharding.ShardOptions(shard_index=rank, shard_count=ranks)
-    iterator = iter(grain.experimental.ElasticIterator(mixture, batch_size * ranks, shard))
+    loader = grain.experimental.ElasticIterator(mixture, batch_size * ranks, shard)
+    yield from iterate_grain(loader, state)
+
+
+def iterate_grain(loader: Any, state: Any) -> Iterator[tuple[list[Row], Any]]:
+    iterator = iter(loader)
     if state is not None:
         iterator.set_state(state)
     for numbers, rows in iterator:
@@ -279,29 +273,20 @@ def load_grain_shards(
     folder: Path, rank: int, ranks: int, workers: int, batch_size: int, state: Any
 ) -> Iterator[tuple[list[Row], Any]]:
     """The same mixture cut into shards, each with an iterator of its own."""
-    shard = mix_with_grain()[rank::ranks].batch(batch_size)
-    iterator = iter(shard.to_iter_dataset())
-    if state is not None:
-        iterator.set_state(state)
-    for numbers, rows in iterator:
-        yield list(zip(numbers.tolist(), rows.tolist(), strict=True)), iterator.get_state
+    import grain
+
+    mixture = grain.MapDataset.mix(shuffle_with_grain(), weights=ROWS)
+    yield from iterate_grain(mixture[rank::ranks].batch(batch_size).to_iter_dataset(), state)
 
 
-DATA = {
-    "robostream": make_lerobot,
-    "mosaic": make_mosaic,
-    "litdata": make_litdata,
-    "grain": lambda folder: None,
-    "grain-streams": lambda folder: None,
-    "grain-shards": lambda folder: None,
-}
+# By name: its package, what writes its data (none is needed for ranges), and what loads it.
 LOADERS = {
-    "robostream": load_robostream,
-    "mosaic": load_mosaic,
-    "litdata": load_litdata,
-    "grain": load_grain,
-    "grain-streams": load_grain_streams,
-    "grain-shards": load_grain_shards,
+    "robostream": ("robostream", make_lerobot, load_robostream),
+    "mosaic": ("mosaicml-streaming", make_mosaic, load_mosaic),
+    "litdata": ("litdata", make_litdata, load_litdata),
+    "grain": ("grain", None, load_grain),
+    "grain-streams": ("grain", None, load_grain_streams),
+    "grain-shards": ("grain", None, load_grain_shards),
 }
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from PIL import Image
 
 from robostream.assemble.sample import decode_plain_png
 from robostream.bench.measure import cpu_s, run_rounds
-from robostream.bench.results import RESULTS, Publication, Table, machine, read_figures
+from robostream.bench.results import Publication, Table, machine
 from robostream.tools import SynthSpec
 from robostream.tools.synth.recording import frames_of, image_key, script_of
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 def make_table(repo: Path) -> str:
     """Return the table of the document."""
-    return Table.of(read_figures(repo / RESULTS / "png.json")["rows"], COLUMNS).markdown()
+    return Table.of(PUBLICATION.read(repo)["rows"], COLUMNS).markdown()
 
 
 PUBLICATION = Publication("png.json", {Path("docs/decoding.md"): {"png": make_table}})

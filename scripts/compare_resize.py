@@ -21,7 +21,7 @@ from av.video.reformatter import VideoReformatter
 from torch.nn.functional import interpolate
 
 from robostream.bench.measure import cpu_s, run_rounds
-from robostream.bench.results import RESULTS, Publication, Table, format_cell, machine, read_figures
+from robostream.bench.results import Publication, Table, format_cell, machine
 from robostream.decode import DecodedFrame, FrameReader, Renderer, load_ffmpeg
 from robostream.decode.frames import convert
 from robostream.decode.render import FILTER
@@ -53,7 +53,7 @@ def main() -> None:
 
 def make_table(repo: Path) -> str:
     """Return the table of the document: a row for each filter, a column for each size."""
-    rows = read_figures(repo / RESULTS / "resize.json")["rows"]
+    rows = PUBLICATION.read(repo)["rows"]
     cells = {
         (row["filter"], row["size"]): f"{row['psnr_db'] or 'equal'}, {format_cell(row['us'])}"
         for row in rows

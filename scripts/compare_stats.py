@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from robostream.bench.results import RESULTS, Publication, Table, read_figures
+from robostream.bench.results import Publication, Table
 
 REPO = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPO)]
@@ -46,14 +46,8 @@ def differences(root: Path) -> Iterator[str]:
             for key, entry in computed.items()
             if (key in cameras) == is_camera
         }
-        recorded = {
-            key: {
-                name: value
-                for name, value in (meta.stats or {}).get(key, {}).items()
-                if name in names
-            }
-            for key in chosen
-        }
+        stats = {key: (meta.stats or {}).get(key, {}) for key in chosen}
+        recorded = {key: {n: v for n, v in stats[key].items() if n in names} for key in chosen}
         found = [d for one in compare_stats(chosen, recorded) for d in (one.moments, one.quantiles)]
         largest = max((d for d in found if d is not None), default=None)
         yield "-" if largest is None else f"{largest:.1g}"
@@ -61,7 +55,7 @@ def differences(root: Path) -> Iterator[str]:
 
 def make_table(repo: Path) -> str:
     """Return the table of the document."""
-    return Table.of(read_figures(repo / RESULTS / "stats.json")["rows"]).markdown()
+    return Table.of(PUBLICATION.read(repo)["rows"]).markdown()
 
 
 PUBLICATION = Publication(

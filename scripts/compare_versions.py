@@ -25,20 +25,25 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 CASES = ("single", "sarm", "single g=250", "in process", "map-style in order", "map-style random")
-FIGURES = ("images/s", "CPU us", "first batch s", "memory MiB")
+Figures = dict[str, float]
 WINDOW_S = [-0.4 * step for step in range(7, -1, -1)]
 
 
 def main() -> None:
     """Measure the trees in turns and print a table for each case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trees", nargs="+", help="folders that hold a robostream package")
+    parser.add_argument(
+        "trees",
+        nargs="+",
+        help="folders that hold a robostream package, joined by : to those that it needs",
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=12.0, help="of one measurement")
     parser.add_argument("--episodes", type=int, default=320, help="of the dataset")
@@ -49,7 +54,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for case in options.cases:
             root = make_data(Path(options.data or folder), case, options)
-            compare(case, root, options)
+            arguments = __file__, case, root, options.seconds
+            runs = {
+                tree: partial(measure_in_process, *arguments, tree=tree) for tree in options.trees
+            }
+            compare(case, runs, options.rounds)
 
 
 def make_data(folder: Path, case: str, options: argparse.Namespace) -> Path:
@@ -66,36 +75,37 @@ def make_data(folder: Path, case: str, options: argparse.Namespace) -> Path:
     return root
 
 
-def compare(case: str, root: Path, options: argparse.Namespace) -> None:
-    """Measure all trees in turns and print the medians and their ratios to the first tree."""
-    found: dict[str, list[dict[str, float]]] = {tree: [] for tree in options.trees}
-    for number in range(options.rounds):
-        turns = options.trees if number % 2 == 0 else options.trees[::-1]
-        for tree in turns:
-            found[tree].append(measure_in_process(tree, case, root, options.seconds))
-    for figure in FIGURES:
-        line = f"{case:20}{figure:15}"
-        for tree in options.trees:
-            pairs = zip(found[tree], found[options.trees[0]], strict=True)
+def compare(title: str, runs: Mapping[str, Callable[[], Figures]], rounds: int) -> None:
+    """Make all runs in turns; print the medians of each figure and their ratios to the first."""
+    found: dict[str, list[Figures]] = {name: [] for name in runs}
+    for number in range(rounds):
+        for name in runs if number % 2 == 0 else reversed(runs):
+            found[name].append(runs[name]())
+    reference = next(iter(found.values()))
+    for figure in reference[0]:
+        line = f"{title:20}{figure:15}"
+        for results in found.values():
+            pairs = zip(results, reference, strict=True)
             ratio = median(own[figure] / first[figure] for own, first in pairs)
-            line += f"{median(run[figure] for run in found[tree]):12,.2f} ({ratio:.3f})"
+            line += f"{median(run[figure] for run in results):12,.2f} ({ratio:.3f})"
         print(line, flush=True)
 
 
-def measure_in_process(tree: str, case: str, root: Path, seconds: float) -> dict[str, float]:
-    """Return the figures of one measurement in a new process."""
+def measure_in_process(script: str, *arguments: object, tree: str | None = None) -> Figures:
+    """Return what a script prints with `--measure`; it may import robostream from another tree."""
+    paths = [str(Path(part).resolve()) for part in (tree or "").split(os.pathsep)]
     done = subprocess.run(
-        [sys.executable, __file__, "--measure", case, str(root), str(seconds)],
-        env=os.environ | {"PYTHONPATH": str(Path(tree).resolve())},
+        [sys.executable, script, "--measure", *map(str, arguments)],
+        env=os.environ | ({"PYTHONPATH": os.pathsep.join(paths)} if tree else {}),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 
-def measure(case: str, root: str, seconds: float) -> dict[str, float]:
+def measure(case: str, root: str, seconds: float) -> Figures:
     """Return the figures of a case, measured in this process."""
     sizes = [process_tree_mib()]
     threading.Thread(target=sample_memory, args=(sizes,), daemon=True).start()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from robostream.bench import decode
 from robostream.decode import build_index
 from robostream.storage import LocalSource
+from robostream.tools import SynthSpec
 from tests.fixture_datasets import FIXTURES
 
 WAYS = {
@@ -22,12 +23,13 @@ def small_videos() -> decode.VideoSet:
     files = sorted((FIXTURES / "av1_multifile" / "videos").glob("*top/*/*.mp4"))
     indices = [build_index(LocalSource(file)) for file in files]
     config = indices[0].configs[0]
+    spec = SynthSpec(episodes=1, gop=2, width=config.width, height=config.height)
     samples = [
         [(str(file), frame)]
         for file, index in zip(files, indices, strict=True)
         for frame in range(index.num_frames)
     ]
-    return decode.VideoSet("small", 2, config.width, config.height, samples)
+    return decode.VideoSet(spec, samples)
 
 
 def test_each_way_to_read_is_measured() -> None:

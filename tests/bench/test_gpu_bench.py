@@ -17,6 +17,7 @@ import torch
 from robostream.bench import gpu, measure
 from robostream.bench.gpu import (
     KEYS,
+    NVDEC,
     PARTS,
     PUBLICATION,
     RGB,
@@ -59,7 +60,7 @@ def test_images_are_counted_from_the_first_batch_on(
     monkeypatch.setattr(measure, "time", clock)
     options = {"batch_size": 4, "workers": 1, "loader": way, "options": {"resize": None}}
     case = case_of(FIXTURES / "av1_multifile", window_s=window_s, **options)
-    figures = measure_loader(case, seconds=2.05, frame_cache="auto")
+    figures = measure_loader(case, seconds=2.05)
     # 62 frames: an epoch is 15 batches of 4 and one of 2.
     images = (20 * 4 + 2) * 2 * len(window_s)
 
@@ -86,10 +87,36 @@ def test_ranks_divide_the_workers_and_the_frames(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(gpu, "run_process", run_here)
     options = {"batch_size": 4, "workers": 2, "loader": YUV, "options": {"resize": None}}
     case = case_of(FIXTURES / "av1_multifile", **options)
-    rates = measure_ranks(case, 2, seconds=0.3, frame_cache="auto")
+    rates = measure_ranks(case, 2, seconds=0.3)
 
     assert sorted(seen) == [(1, 0, 2), (1, 1, 2)]
     assert min(rates) > 0
+
+
+def test_every_part_has_rows_and_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row is measured as its case says; a row of 4:2:0 is beside that of RGB."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "some GPU")
+    monkeypatch.setattr(gpu, "decode_floor", lambda *_, **__: 50.0)
+    monkeypatch.setattr(gpu, "touch_memory", lambda _: 0.0)
+    monkeypatch.setattr(measure.BenchData, "files", lambda _: [])
+
+    def run_process(function: Any, *, case: measure.BenchCase, seconds: float) -> dict[str, Any]:
+        rate = {"images_per_s": 100.0, "decoders_in_use": 0.5}
+        if function is gpu.measure_streams:
+            return {"by_streams": [{"streams": n} | rate for n in case.options["streams"]]}
+        assert case.options["frame_cache_bytes"] == ("auto" if case.loader == NVDEC else "2GiB")
+        return rate | {"decoded_per_delivered": 1.0}
+
+    monkeypatch.setattr(gpu, "run_process", run_process)
+    monkeypatch.setattr(gpu, "_RESIZED_FRAME_CACHE", "2GiB")
+    figures, tables = gpu.run(quick=True, workers=[2])
+
+    assert [len(figures[part]) for part in ("uploads", "ranks", "nvdec")] == [12, 4, 20]
+    assert {row["over_floor"] for row in figures["uploads"]} == {2.0}
+    assert {row["images_per_s"] for row in figures["ranks"]} == {100.0, 200.0}
+    for title in ("4:2:0", "ranks on the GPU", "loader, 8"):
+        assert title in tables
 
 
 def test_each_row_of_the_docs_is_a_case_of_the_benchmark() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks: each prints a table with ratios to a reference and returns its figures as JSON.
+"""Benchmarks: each returns its figures, and tables with ratios to a reference.
 
 results.py     figures on disk, medians, tables, the machine, and the documents that show them
 charts.py      charts, drawn with matplotlib: those of a report, and what others share
@@ -23,7 +23,14 @@ from typing import Any
 
 from robostream.bench.measure import consume, limit_time, run_rounds
 from robostream.bench.processes import decode_floor
-from robostream.bench.results import Figures, ensure_writable, format_table, machine, write_json
+from robostream.bench.results import (
+    Measured,
+    ensure_writable,
+    format_table,
+    machine,
+    show_progress,
+    write_json,
+)
 
 BENCHMARKS = {
     "meta": "seconds and memory to load the metadata of a dataset",
@@ -49,11 +56,12 @@ COMMANDS = {
 _SHARED = {"shuffle": "plan", "node": "plan", "rows": "meta", "versions": "remote"}
 
 
-def run_benchmark(name: str, **options: Any) -> Figures:
-    """Measure, print the tables, and return the figures with those of the machine."""
+def run_benchmark(name: str, **options: Any) -> Measured:
+    """Measure; return the figures with those of the machine, and the tables. Prints progress."""
+    show_progress(f"measuring {name}")
     run = getattr(load_module(name), f"run_{name}" if name in _SHARED else "run")
-    figures: Figures = run(**options)
-    return {"machine": machine()} | figures
+    figures, tables = run(**options)
+    return {"machine": machine()} | figures, tables
 
 
 def load_module(name: str) -> Any:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import itertools
 import time
+import timeit
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +24,7 @@ import numpy.typing as npt
 from robostream import config
 from robostream.bench.measure import BenchData, run_rounds
 from robostream.bench.processes import decode_floor
-from robostream.bench.results import Figures, Table, ratios
+from robostream.bench.results import Figures, Measured, Table, ratios
 from robostream.decode import (
     BufferPool,
     FrameEngine,
@@ -49,11 +51,13 @@ _HEADER = ["videos", "read", "floor images/s", "images/s", "over floor", "decode
 class VideoSet:
     """Samples of some videos: the (file, frame) of each camera, in order."""
 
-    name: str
-    gop: int
-    width: int
-    height: int
+    spec: SynthSpec
     samples: Samples
+
+    @property
+    def name(self) -> str:
+        """The codec and the distance of key frames."""
+        return f"{self.spec.codec} g={self.spec.gop}"
 
     @property
     def files(self) -> list[str]:
@@ -61,8 +65,8 @@ class VideoSet:
         return list(dict.fromkeys(file for sample in self.samples for file, _ in sample))
 
 
-def run(quick: bool) -> Figures:
-    """Measure, print the tables, and return the figures."""
+def run(quick: bool) -> Measured:
+    """Measure all ways to read, and the cost of an image."""
     short = SynthSpec(episodes=12, min_frames=270, max_frames=300, video_file_mb=1e-6)
     if quick:
         short = replace(short, episodes=6, min_frames=60, max_frames=90)
@@ -70,10 +74,9 @@ def run(quick: bool) -> Figures:
     videos = [_open("decode-av1", short), _open("decode-h264", long)]
     ways = [row for one in videos for row in _measure(one, rounds=3 if quick else 5)]
     costs = [{"videos": one.name, **_costs(one.files[0])} for one in videos]
-    print(Table(_HEADER, [list(row.values()) for row in ways]).text())
-    print("\nmicroseconds per image")
-    print(Table.of(costs).text())
-    return {"results": ways, "costs_us": costs}
+    tables = Table(_HEADER, [list(row.values()) for row in ways]), Table.of(costs)
+    text = "\n\nmicroseconds per image\n".join(table.text() for table in tables)
+    return {"results": ways, "costs_us": costs}, text
 
 
 def _open(name: str, spec: SynthSpec) -> VideoSet:
@@ -84,7 +87,7 @@ def _open(name: str, spec: SynthSpec) -> VideoSet:
         for files in episodes
         for frame in range(build_index(LocalSource(files[0])).num_frames)
     ]
-    return VideoSet(f"{spec.codec} g={spec.gop}", spec.gop, spec.width, spec.height, samples)
+    return VideoSet(spec, samples)
 
 
 def _measure(videos: VideoSet, *, rounds: int) -> list[Figures]:
@@ -113,14 +116,14 @@ def _measure(videos: VideoSet, *, rounds: int) -> list[Figures]:
 
 def _read_all_ways(videos: VideoSet, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
     """Return images/s and images decoded per image delivered, for each way to read."""
-    samples, pixels = videos.samples, videos.width * videos.height
+    samples, spec = videos.samples, videos.spec
     at_random = [samples[place] for place in rng.permutation(len(samples))]
-    few = at_random[:_SAMPLES_OF_LONG_GOPS] if videos.gop == _LONG_GOP else at_random
-    all_bytes = len(samples) * len(samples[0]) * pixels * 3 // 2
+    few = at_random[:_SAMPLES_OF_LONG_GOPS] if spec.gop == _LONG_GOP else at_random
+    all_bytes = len(samples) * len(samples[0]) * spec.width * spec.height * 3 // 2
     found = {}
-    if videos.gop != _LONG_GOP:
+    if spec.gop != _LONG_GOP:
         rate = decode_floor(videos.files, 1, at_random=True)
-        found["at random, decoding alone"] = rate, (videos.gop + 1) / 2
+        found["at random, decoding alone"] = rate, (spec.gop + 1) / 2
     with _engine(budget_bytes=0) as engine:
         found["at random, nothing kept"] = _read(engine, videos, few)
     with _engine(budget_bytes=2 * all_bytes) as engine:
@@ -135,7 +138,7 @@ _engine = partial(FrameEngine, LocalSource, max_files=config.VIDEO_DECODER_CACHE
 
 
 def _read(engine: FrameEngine, videos: VideoSet, samples: Samples) -> tuple[float, float]:
-    out = np.zeros((1, 3, videos.height, videos.width), np.uint8)
+    out = np.zeros((1, 3, videos.spec.height, videos.spec.width), np.uint8)
     before = engine.statistics.summary()
     begin = time.perf_counter()
     for file, frame in itertools.chain.from_iterable(samples):
@@ -159,12 +162,7 @@ def _costs(file: str) -> dict[str, float]:
     colours = np.zeros((len(frames), *layout.shape), np.uint8)
 
     def per_image(work: Callable[[int], None]) -> float:
-        tries = []
-        for _ in range(9):
-            begin = time.perf_counter()
-            for place in range(len(frames)):
-                work(place)
-            tries.append(time.perf_counter() - begin)
+        tries = timeit.repeat(lambda: deque(map(work, range(len(frames))), 0), number=1, repeat=9)
         return median(tries) / len(frames) * 1e6
 
     def draw(out: npt.NDArray[Any]) -> Callable[[int], None]:

@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import chain, product, repeat
@@ -22,10 +22,11 @@ from typing import Any
 
 import torch
 
+from robostream.bench import results
 from robostream.bench.loaders import open_robostream
 from robostream.bench.measure import PAST_S, Batch, BenchCase, BenchData, measure_loading
 from robostream.bench.processes import decode_floor, run_process, touch_memory
-from robostream.bench.results import DOCS, Column, Figures, Publication, Table, git_commit, machine
+from robostream.bench.results import Column, Figures, Measured, Publication, Table
 from robostream.decode import FileRun, VideoFile, build_index, plan_runs
 from robostream.device import open_nvdec
 from robostream.errors import SelectionError
@@ -50,6 +51,7 @@ _RESIZED = (224, 224)
 _STREAMS = _LOADER_WORKERS = (1, 2, 4, 8)
 # Numbers of ranks that share the GPU, and the workers that all of them together have.
 _RANKS = (1, 2)
+_SAMPLES: list[dict[str, Any]] = [{"batch_size": 64}, {"batch_size": 16, "window_s": PAST_S}]
 # The fields that identify a row.
 KEYS = ("way", "codec", "gop", "size", "window_s", "workers", "resize", "streams")
 RANK_KEYS = (*KEYS, "ranks")
@@ -57,16 +59,17 @@ RANK_KEYS = (*KEYS, "ranks")
 
 def run(
     quick: bool, parts: Sequence[str] = PARTS, workers: Sequence[int] = (), seconds: float = 0.0
-) -> Figures:
-    """Measure, print the tables, and return the figures; the arguments are those of the command."""
+) -> Measured:
+    """Measure the parts; the arguments are those of the command."""
     if not torch.cuda.is_available():
         raise SelectionError("bench gpu: torch sees no CUDA device on this machine")
     seconds = seconds or (_QUICK_SECONDS if quick else _SECONDS)
     cores = share_of_cores(1)
     figures: Figures = {
-        "machine": machine() | {"gpu": torch.cuda.get_device_name(), "cores": cores},
+        "machine": results.machine() | {"gpu": torch.cuda.get_device_name(), "cores": cores},
         "seconds": seconds,
     }
+    tables: list[Table] = []
     if "uploads" in parts:
         usual = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
         floor = 0.0
@@ -76,16 +79,16 @@ def run(
                 floor = decode_floor(case.data.files(), case.workers or 1, at_most_s=seconds / 3)
             touch_memory(min(_TOUCHED_BYTES, usable_memory() // 2))
             figures["uploads"].append(_measure(case, seconds, floor))
-        print(_upload_table(figures["uploads"]).text(), flush=True)
+        tables.append(_upload_table(figures["uploads"]))
     if "ranks" in parts:
         cases = list(rank_cases(cores))
         figures["ranks"] = [_measure(c, seconds, ranks=n) for c, n in product(cases, _RANKS)]
-        print(Table.of(figures["ranks"], _RANK_COLUMNS).text(), flush=True)
+        tables.append(Table.of(figures["ranks"], _RANK_COLUMNS))
     nvdec = [case for codec in NVDEC_CODECS if codec in parts for case in nvdec_cases(codec)]
     if nvdec:
         figures["nvdec"] = [_measure(case, seconds) for case in nvdec]
-        print(_nvdec_table(figures["nvdec"]).text(), flush=True)
-    return figures
+        tables.append(_nvdec_table(figures["nvdec"]))
+    return figures, "\n".join(table.text() for table in tables)
 
 
 def _case(
@@ -113,7 +116,12 @@ def _case(
     )
     if codec != "av1":
         spec = replace(spec, codec=codec, crf=23)
-    options = {"resize": resize, "streams": streams}
+    frames = _RESIZED_FRAME_CACHE if resize else _FRAME_CACHE
+    options = {
+        "resize": resize,
+        "streams": streams,
+        "frame_cache_bytes": "auto" if way == NVDEC else frames,
+    }
     data = BenchData(f"gpu-{codec}", spec, title=codec)
     return BenchCase(codec, data, loader=way, options=options, **more)
 
@@ -121,14 +129,13 @@ def _case(
 def upload_cases(workers: list[int]) -> Iterator[BenchCase]:
     """Yield the cases that compare RGB with 4:2:0, by workers."""
     sizes = ((_SMALL, None), (_MIDDLE, None), (_MIDDLE, _RESIZED))
-    samples: list[dict[str, Any]] = [{"batch_size": 64}, {"batch_size": 16, "window_s": PAST_S}]
-    for (size, resize), sample, count, way in product(sizes, samples, workers, (RGB, YUV)):
+    for (size, resize), sample, count, way in product(sizes, _SAMPLES, workers, (RGB, YUV)):
         yield _case(way, "av1", 2, size, resize=resize, workers=count, **sample)
 
 
 def rank_cases(workers: int) -> Iterator[BenchCase]:
     """Yield the cases whose workers are divided among ranks that share a GPU."""
-    for sample in ({"batch_size": 64}, {"batch_size": 16, "window_s": PAST_S}):
+    for sample in _SAMPLES:
         yield _case(YUV, "av1", 2, _SMALL, workers=workers, **sample)
 
 
@@ -162,69 +169,57 @@ def case_fields(case: BenchCase) -> Figures:
 def _measure(
     case: BenchCase, seconds: float, floor: float | None = None, ranks: int | None = None
 ) -> Figures:
-    frames = "auto"
-    if case.loader != NVDEC:
-        frames = _RESIZED_FRAME_CACHE if case.options["resize"] else _FRAME_CACHE
     figures: Figures = case_fields(case) | {
         "batch_size": case.batch_size,
         "seconds": seconds,
-        "frame_cache_bytes": frames,
         "mode": case.mode,
-        "git_commit": git_commit(),
+        "git_commit": results.git_commit(),
     }
     if case.options["streams"]:
         figures |= run_process(measure_streams, case=case, seconds=seconds)
     elif ranks is None:
-        figures |= run_process(measure_loader, case=case, seconds=seconds, frame_cache=frames)
+        figures |= run_process(measure_loader, case=case, seconds=seconds)
     else:
-        rates = measure_ranks(case, ranks, seconds, frames)
+        rates = measure_ranks(case, ranks, seconds)
         figures |= {"ranks": ranks, "images_per_s_by_rank": rates, "images_per_s": sum(rates)}
     if floor is not None:
         figures |= {"floor_images_per_s": floor, "over_floor": figures["images_per_s"] / floor}
     # Printed at once, so an interrupted run is not lost.
-    print(json.dumps(figures), flush=True)
+    results.show_progress(json.dumps(figures))
     return figures
 
 
-def measure_loader(case: BenchCase, seconds: float, frame_cache: str) -> Figures:
+def measure_loader(case: BenchCase, seconds: float) -> Figures:
     """Deliver batches on the GPU for some seconds after the first; return the rates."""
     way = case.loader
-    options = {name: value for name, value in case.options.items() if name != "streams"} | {
-        "frame_cache_bytes": frame_cache,
-        "video_decode_device": _GPU if way == NVDEC else "cpu",
-    }
+    options = {name: value for name, value in case.options.items() if name != "streams"}
+    options["video_decode_device"] = _GPU if way == NVDEC else "cpu"
     device = None if way == RGB else _GPU
-    usages: list[list[float]] = []
-    with ExitStack() as stack:
-
-        def on_batch(batch: Batch) -> None:
-            if not usages:  # from the first batch on
-                usages.append(stack.enter_context(decoder_usage()) if way == NVDEC else [])
-
+    usage: AbstractContextManager[list[float]] = nullcontext([])
+    if way == NVDEC:
+        usage = decoder_usage(seconds)
+    with usage as in_use:
         loader, figures = measure_loading(
             replace(case, options=options),
             partial(open_robostream, pin_memory=way == RGB, device=device),
             batches_of=partial(_batches_on_gpu, way=way),
             seconds=seconds,
-            on_batch=on_batch,
             finish=torch.cuda.synchronize,
         )
-    del figures["lowest_over_median"]
     figures["decoded_per_delivered"] = loader.stats()["amplification"]
-    figures["decoders_in_use"] = next(iter(usages[0]), None)
+    figures["decoders_in_use"] = next(iter(in_use), None)
     loader.close()
     return figures
 
 
-def measure_ranks(case: BenchCase, ranks: int, seconds: float, frame_cache: str) -> list[float]:
+def measure_ranks(case: BenchCase, ranks: int, seconds: float) -> list[float]:
     """Return the rate of each of several ranks on one GPU, which divide the case's workers."""
 
     def measure(rank: int) -> float:
         share = {"rank": rank, "world_size": ranks}
         workers = (case.workers or 1) // ranks
         own = replace(case, workers=workers, options={**case.options, **share})
-        figures = run_process(measure_loader, case=own, seconds=seconds, frame_cache=frame_cache)
-        return float(figures["images_per_s"])
+        return float(run_process(measure_loader, case=own, seconds=seconds)["images_per_s"])
 
     with ThreadPoolExecutor(ranks) as pool:
         return list(pool.map(measure, range(ranks)))
@@ -259,7 +254,7 @@ def measure_streams(case: BenchCase, seconds: float) -> Figures:
     found = []
     for count in counts:
         barrier.wait(_TIMEOUT_S)
-        with decoder_usage() as in_use:
+        with decoder_usage(seconds) as in_use:
             rate = sum(rates.get(timeout=_TIMEOUT_S) for _ in range(count))
         usage = next(iter(in_use), None)
         found.append({"streams": count, "images_per_s": rate, "decoders_in_use": usage})
@@ -297,8 +292,8 @@ def _gops(file: str) -> Iterator[FileRun]:
 
 
 @contextmanager
-def decoder_usage() -> Iterator[list[float]]:
-    """Append the mean utilisation of the GPU's decoders during the block to a list, at its end."""
+def decoder_usage(seconds: float) -> Iterator[list[float]]:
+    """Append the mean utilisation of the GPU's decoders in the block's last seconds to a list."""
     command = ["nvidia-smi", "-i", "0", "--query-gpu=utilization.decoder", "-lms", "250"]
     found: list[float] = []
     monitor = subprocess.Popen(
@@ -310,25 +305,25 @@ def decoder_usage() -> Iterator[list[float]]:
         monitor.terminate()
         lines = monitor.communicate()[0].split()
         shares = [float(line) / 100 for line in lines if line.isdigit()]
-        if shares:
+        if shares := shares[-round(4 * seconds) :]:
             found.append(sum(shares) / len(shares))
 
 
-def _upload_table(results: Sequence[Figures]) -> Table:
+def _upload_table(measured: Sequence[Figures]) -> Table:
     """Return RGB beside 4:2:0, by image size, mode and workers. Pure."""
     pairs: dict[tuple[Any, ...], dict[str, Figures]] = {}
-    for row in results:
+    for row in measured:
         order = tuple(row["size"]), tuple(row["resize"] or ()), len(row["window_s"]), row["workers"]
         pairs.setdefault(order, {})[row["way"]] = row
     return Table.of([pairs[order] for order in sorted(pairs)], _UPLOAD_COLUMNS)
 
 
-def _nvdec_table(results: Sequence[Figures]) -> Table:
+def _nvdec_table(measured: Sequence[Figures]) -> Table:
     """Return the rates of decoding alone and of loaders, by image size and codec. Pure."""
     header = ["images", "codec", "GOP"]
     header += [f"{n} alone" for n in _STREAMS] + [f"loader, {n}" for n in _LOADER_WORKERS]
     rows: dict[tuple[Any, ...], dict[str, str]] = {}
-    for row in results:
+    for row in measured:
         cells = rows.setdefault((_size_text(row), row["codec"], row["gop"]), {})
         alone = {f"{one['streams']} alone": one for one in row.get("by_streams", ())}
         for title, one in (alone or {f"loader, {row['workers']}": row}).items():
@@ -365,7 +360,7 @@ _RANK_COLUMNS: dict[str, Column] = {
 PUBLICATION: Publication = Publication(
     "gpu.json",
     {
-        DOCS: {
+        results.DOCS: {
             "gpu uploads": lambda repo: _upload_table(PUBLICATION.read(repo)["uploads"]).markdown(),
             "gpu nvdec": lambda repo: _nvdec_table(PUBLICATION.read(repo)["nvdec"]).markdown(),
         }

@@ -34,7 +34,7 @@ from robostream.bench.measure import (
 )
 from robostream.bench.meta import measure_resume
 from robostream.bench.processes import decode_floor, run_process, touch_memory, tree_bytes
-from robostream.bench.results import DOCS, RESULTS, Column, Figures, Publication, Table
+from robostream.bench.results import DOCS, RESULTS, Column, Figures, Measured, Publication, Table
 from robostream.byte_sizes import format_bytes
 from robostream.loader import batch_bytes, frame_budget, share_of_cores, usable_memory
 from robostream.tools import SynthSpec
@@ -90,14 +90,14 @@ def run(
     seconds: float = 0.0,
     plain: bool = True,
     cold: bool = False,
-) -> Figures:
-    """Measure, print the tables, and return the figures; the arguments are those of the command."""
-    cases, rows, touched = select_named(CASES, only), [], None
+) -> Measured:
+    """Measure all cases; the arguments are those of the command."""
+    cases, rows, text = select_named(CASES, only), [], ""
+    touched: list[float] | None = None
     if not cold:
         touched = [touch_memory(_TOUCHED_BYTES) / 1e9 for _ in range(2)]
-        print(
-            "touching memory: {:.1f} GB/s the first time, {:.1f} GB/s the second".format(*touched)
-        )
+        speeds = "touching memory: {:.1f} GB/s the first time, {:.1f} GB/s the second"
+        text = f"{speeds.format(*touched)}\n"
     for case, number in itertools.product(cases, workers or [share_of_cores(1)]):
         spec, small = case.data.spec, case.data
         if quick:  # a sixth of the episodes
@@ -108,13 +108,19 @@ def run(
         found = run_rounds(runs, rounds or (2 if quick else 3))
         fields = {"case": case.name, "workers": number, "seconds": seconds, "cold": cold}
         settings = {"settings": dict(case.options), "goal": case.goal}
-        rows.append(fields | settings | _summarize(found, number))
-        _print_case(rows[-1])
-    print(f"{Table.of(rows, _COLUMNS).text()}\n{_LEGEND}", flush=True)
+        row = fields | settings | _summarize(found, number)
+        rows.append(row)
+        results.show_progress(
+            f"{case.name}, {number} workers: {row['over_floor']:.3f} of the floor, in rounds "
+            f"{[round(each, 3) for each in row['over_floor_rounds']]}; "
+            f"images/s in each 2 s: {row['rates'][:10]}; limited by {row['limited_by']}"
+        )
+    text += f"{Table.of(rows, _COLUMNS).text()}\n{_LEGEND}"
     figures = {"machine": results.machine() | {"touch_gb_per_s": touched}, "cases": rows}
     if not only:
-        figures["resume"] = measure_resume(frames=10**6 if quick else 10**7)
-    return figures
+        figures["resume"], resumed = measure_resume(frames=10**6 if quick else 10**7)
+        text += f"\n\n{resumed}"
+    return figures, text
 
 
 def _case_runs(case: BenchCase, seconds: float, *, plain: bool, cold: bool) -> dict[str, Any]:
@@ -187,16 +193,6 @@ def frame_memory(case: BenchCase) -> int:
     """Return the memory that decoded frames may take, at most half of what is free."""
     with closing(open_robostream(case)) as loader:
         return min(frame_budget(loader).nbytes, usable_memory() // 2)
-
-
-def _print_case(result: Figures) -> None:
-    rates = " ".join(str(rate) for rate in result["rates"][:10])
-    print(
-        f"{result['case']}, {result['workers']} workers: {result['over_floor']:.3f} of the floor "
-        f"in rounds {[round(r, 3) for r in result['over_floor_rounds']]}; images/s in each 2 s "
-        f"from the first batch on: {rates}\n  limited by {result['limited_by']}",
-        flush=True,
-    )
 
 
 def _measured(case: Figures) -> str:

@@ -108,14 +108,13 @@ class PlainDataset(Dataset[dict[str, Any]]):
         length = int(self.meta.episodes["length"][episode])
         frame = item - int(ends[episode]) + length
         wanted = np.clip(self._offsets + frame, 0, length - 1)
-        images = {key: self._read(episode, key, wanted) for key in self.meta.video_keys}
-        return {"index": item, **images}
-
-    def _read(self, episode: int, key: str, frames: npt.NDArray[np.int64]) -> torch.Tensor:
-        start_s = float(self.meta.episodes[f"videos/{key}/from_timestamp"][episode])
-        path = str(self.meta.root / self.meta.get_video_file_path(episode, key))
-        numbers = frames + round(start_s * self.meta.fps)
-        return self._read_frames(path, numbers, self.meta.fps).squeeze(0)
+        found: dict[str, Any] = {"index": item}
+        for key in self.meta.video_keys:
+            start_s = float(self.meta.episodes[f"videos/{key}/from_timestamp"][episode])
+            path = str(self.meta.root / self.meta.get_video_file_path(episode, key))
+            numbers = wanted + round(start_s * self.meta.fps)
+            found[key] = self._read_frames(path, numbers, self.meta.fps).squeeze(0)
+        return found
 
 
 def open_robostream(case: BenchCase, **options: Any) -> StreamingDataLoader:

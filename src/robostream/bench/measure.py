@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from robostream import config
-from robostream.bench.results import Figures
+from robostream.bench.results import Figures, show_progress
 from robostream.errors import RobostreamError, SelectionError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class BenchData:
     name: str  # the prefix of its folder
     spec: SynthSpec
     title: str = ""  # its name in tables
-    variant: Callable[[Path], Path] | None = None  # makes another dataset of it
+    variant: Callable[[Path, Path], object] | None = None  # makes another dataset of it
 
     def open(self) -> Path:
         """Return the folder; create it if it does not exist.
@@ -58,13 +58,14 @@ class BenchData:
         It lies in `$ROBOSTREAM_CACHE/bench`, named after a digest of its contents, and may be
         deleted at any time.
         """
-        contents = dataclasses.asdict(self.spec)
-        if self.spec.distinct is None:  # older datasets were named before this field existed
-            del contents["distinct"]
-        digest = hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode())
+        contents = json.dumps(dataclasses.asdict(self.spec), sort_keys=True, default=str)
+        digest = hashlib.sha256(contents.encode())
         folder = config.bench_home() / f"{self.name}-{digest.hexdigest()[:12]}"
         root = create_once(folder, self._make)
-        return root if self.variant is None else self.variant(root)
+        if self.variant is None:
+            return root
+        folder = root.with_name(f"{root.name}-{self.variant.__name__}")
+        return create_once(folder, partial(self.variant, root))
 
     def files(self, pattern: str = "videos/**/*.mp4") -> list[str]:
         """Return the paths of its files that match a pattern."""
@@ -125,12 +126,6 @@ def select_named(known: Iterable[Any], names: Sequence[str]) -> list[Any]:
     return [entry for name, entry in by_name.items() if not names or name in names]
 
 
-def one_row_group(root: Path) -> Path:
-    """Return a dataset with the same videos whose Parquet files have one row group each."""
-    folder = root.with_name(f"{root.name}-one-row-group")
-    return create_once(folder, partial(merge_row_groups, root))
-
-
 def merge_row_groups(root: Path, folder: Path) -> None:
     """Copy a dataset, with one row group per Parquet file.
 
@@ -151,7 +146,7 @@ def create_once(folder: Path, make: Callable[[Path], object]) -> Path:
         temp = folder.with_name(f"{folder.name}.{os.getpid()}")
         shutil.rmtree(temp, ignore_errors=True)
         temp.parent.mkdir(parents=True, exist_ok=True)
-        print(f"creating {folder.name}; later runs reuse it", flush=True)
+        show_progress(f"creating {folder.name}; later runs reuse it")
         make(temp)
         temp.rename(folder)
     return folder

@@ -13,11 +13,10 @@ those files decoded once for all processes.
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -31,7 +30,7 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.bench.measure import consume, merge_row_groups, run_rounds
 from robostream.bench.processes import resident_bytes, run_process
-from robostream.bench.results import Figures, Table, medians, ratios
+from robostream.bench.results import Measured, Table, medians, ratios
 from robostream.byte_sizes import format_bytes
 from robostream.meta import (
     CAMERA_DTYPES,
@@ -80,14 +79,7 @@ _MIN_FRAMES, _MAX_FRAMES = 150, 600
 # Roughly what 100 MB of rows and 200 MB of 256x256 AV1 hold.
 _EPISODES_PER_DATA_FILE = 2000
 _EPISODES_PER_VIDEO_FILE = 250
-_TASKS = [
-    " ".join(words)
-    for words in itertools.product(
-        ("pick up", "push", "turn", "wipe", "hand over"),
-        ("the red cup", "the sponge", "the drawer", "the small box", "the towel"),
-        ("on the left", "on the right", "next to the bowl"),
-    )
-]
+_TASKS = [f"pick up the red cup from box {number}" for number in range(75)]
 # Statistics that take one of 256 levels for a camera; mean and std take any value.
 _LEVELS = ("min", "max", "q01", "q10", "q50", "q90", "q99")
 
@@ -100,14 +92,13 @@ _ROW_CASES = {
     "a group per file, not shared": ("files", "0"),
     "a group per file, shared": ("files", "10GB"),
 }
-_EPISODES_PER_FILE = 1000  # of the dataset for resumes
 _RESUME_BATCH = 32
 # How much of the epoch was delivered before the resume.
 _RESUME_SHARES = (0.0, 0.5, 0.9)
 
 
-def run(quick: bool) -> Figures:
-    """Load each size in new processes, print the table and return the figures."""
+def run(quick: bool) -> Measured:
+    """Load each size in new processes."""
     rows = []
     for episodes, rows_per_group in _QUICK_SIZES if quick else _SIZES:
         row = {"episodes": episodes, "rows_per_group": rows_per_group}
@@ -118,15 +109,14 @@ def run(quick: bool) -> Figures:
         stored = {"files": len(sizes), "disk_bytes": sum(sizes), "column_bytes": column_bytes}
         rows.append(row | stored | medians(runs))
     cells = [[row[n] / _MIB if n.endswith("_bytes") else row[n] for n in _COLUMNS] for row in rows]
-    print(Table(list(_COLUMNS.values()), cells).text())
     largest = max(rows, key=lambda row: int(row["episodes"]))
-    print(
+    return {"limit_bytes": _LIMIT_BYTES, "rows": rows}, (
+        f"{Table(list(_COLUMNS.values()), cells).text()}\n"
         f"{largest['episodes']:,} episodes with their fingerprint: "
         f"{largest['load_s'] + largest['fingerprint_s']:.2f} s, "
         f"{largest['peak_bytes'] / _MIB:,.0f} MiB of memory in all "
         f"(goal: below {_LIMIT_BYTES / _MIB:,.0f} MiB for 1,000,000)"
     )
-    return {"limit_bytes": _LIMIT_BYTES, "rows": rows}
 
 
 def measure_load(root: str) -> dict[str, float]:
@@ -149,51 +139,49 @@ def measure_load(root: str) -> dict[str, float]:
 
 
 def write_meta_folder(root: Path, episodes: int, *, rows_per_group: int) -> int:
-    """Write info.json, tasks.parquet and the episode table, with its statistics columns.
+    """Write the metadata of an imagined dataset: info.json, tasks.parquet, the episode table.
 
     Returns the bytes that all columns of the episode table would take in memory.
     """
     rng = np.random.default_rng(episodes)
     lengths = rng.integers(_MIN_FRAMES, _MAX_FRAMES, episodes, endpoint=True)
-    _write_info(root, lengths, features=_FEATURES, tasks=_TASKS)
-    columns = _locate_episodes(lengths, CAMERAS, episodes_per_file=_EPISODES_PER_DATA_FILE)
-    rows_per_file, column_bytes = _ROWS_PER_FILE[rows_per_group <= 10], 0
-    for file, start in enumerate(range(0, episodes, rows_per_file)):
-        rows = slice(start, start + rows_per_file)
-        table = {name: pa.array(values[rows]) for name, values in columns.items()}
-        count = len(table["length"])
-        table["tasks"] = _task_lists(count, rng)
-        table |= _stats_columns(count, rng) | _file_columns("meta/episodes", np.full(count, file))
-        column_bytes += _write_episodes(root, pa.table(table), file, rows_per_group)
-    return column_bytes
+    return _write_meta(root, lengths, features=_FEATURES, rows_per_group=rows_per_group)
 
 
-def _write_info(root: Path, lengths: Numbers, *, features: Any, tasks: Sequence[str]) -> None:
-    """Write the info.json and the tasks of a dataset whose episodes have these lengths."""
+def _write_meta(root: Path, lengths: Numbers, *, features: Any, rows_per_group: int) -> int:
     info = DatasetInfo(
         fps=_FPS,
         features=features,
         total_episodes=len(lengths),
         total_frames=int(lengths.sum()),
-        total_tasks=len(tasks),
+        total_tasks=len(_TASKS),
         robot_type="imagined",
         splits={"train": f"0:{len(lengths)}"},
     )
     write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
-    pq.write_table(tasks_to_arrow(tasks), root / config.TASKS_PATH)
+    pq.write_table(tasks_to_arrow(_TASKS), root / config.TASKS_PATH)
+    columns = _locate_episodes(lengths, info.video_keys)
+    rng, column_bytes = np.random.default_rng(len(lengths)), 0
+    rows_per_file = _ROWS_PER_FILE[rows_per_group <= 10]
+    for file, start in enumerate(range(0, len(lengths), rows_per_file)):
+        rows = slice(start, start + rows_per_file)
+        parts = {name: pa.array(values[rows]) for name, values in columns.items()}
+        count = len(parts["length"])
+        # One task for most episodes, and two for some.
+        ends = np.cumsum(1 + (rng.random(count) < 0.1))
+        texts = pa.array(_TASKS).take(pa.array(rng.integers(0, len(_TASKS), ends[-1])))
+        parts["tasks"] = pa.ListArray.from_arrays(np.append(0, ends).astype(np.int32), texts)
+        parts |= _stats_columns(features, count, rng)
+        parts |= _file_columns("meta/episodes", np.full(count, file))
+        table = pa.table(parts)
+        path = root / config.EPISODES_PATH.format(chunk_index=0, file_index=file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, path, row_group_size=rows_per_group)
+        column_bytes += table.nbytes
+    return column_bytes
 
 
-def _write_episodes(root: Path, table: pa.Table, file: int, rows_per_group: int) -> int:
-    """Write a file of the episode table; return the bytes of its columns in memory."""
-    path = root / config.EPISODES_PATH.format(chunk_index=0, file_index=file)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, path, row_group_size=rows_per_group)
-    return int(table.nbytes)
-
-
-def _locate_episodes(
-    lengths: Numbers, cameras: Sequence[str], *, episodes_per_file: int
-) -> dict[str, Numbers]:
+def _locate_episodes(lengths: Numbers, cameras: Sequence[str]) -> dict[str, Numbers]:
     """Return the location of each episode's frames: in the table, in Parquet and in MP4 files."""
     episode = np.arange(len(lengths))
     stop = np.cumsum(lengths)
@@ -201,7 +189,7 @@ def _locate_episodes(
     columns = {
         "episode_index": episode,
         "length": lengths,
-        **_file_columns("data", episode // episodes_per_file),
+        **_file_columns("data", episode // _EPISODES_PER_DATA_FILE),
         "dataset_from_index": start,
         "dataset_to_index": stop,
     }
@@ -219,16 +207,11 @@ def _file_columns(name: str, file: Numbers) -> dict[str, Numbers]:
     return {f"{name}/chunk_index": chunk, f"{name}/file_index": number}
 
 
-def _task_lists(rows: int, rng: np.random.Generator) -> pa.Array:
-    """Return one task for most episodes and two for some."""
-    counts = 1 + (rng.random(rows) < 0.1)
-    texts = pa.array(_TASKS).take(pa.array(rng.integers(0, len(_TASKS), counts.sum())))
-    return pa.ListArray.from_arrays(np.append(0, np.cumsum(counts)).astype(np.int32), texts)
-
-
-def _stats_columns(rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:
+def _stats_columns(
+    features: Mapping[str, Any], rows: int, rng: np.random.Generator
+) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
-    for key, entry in _FEATURES.items():
+    for key, entry in features.items():
         shape = (3, 1, 1) if entry["dtype"] in CAMERA_DTYPES else entry["shape"]
         for name in ("mean", "std"):
             columns[f"stats/{key}/{name}"] = _lists(rng.random((rows, *shape)))
@@ -247,17 +230,28 @@ def _lists(values: Numbers) -> pa.Array:
     return nested
 
 
-def run_rows(quick: bool) -> Figures:
-    """Measure all cases, print the table and return the figures."""
+def run_rows(quick: bool) -> Measured:
+    """Measure all cases."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         _make_folders(Path(folder), files=2 if quick else 5)
         sizes = [path.stat().st_size for path in Path(folder, "files/data").rglob("*.parquet")]
-        print(f"{len(sizes)} data files, {format_bytes(sum(sizes))} in all", flush=True)
-        runs = {name: partial(_read_rows, Path(folder), *case) for name, case in _ROW_CASES.items()}
+        cache = Path(folder, "cache")
+
+        def read(root: str, limit: str) -> list[float]:
+            """Return samples/s of two epochs that start with an empty cache."""
+            shutil.rmtree(cache, ignore_errors=True)
+            variables = {"ROBOSTREAM_CACHE": str(cache), "ROBOSTREAM_CACHE_LIMIT": limit}
+            rates: list[float] = run_process(
+                measure_epochs, environment=variables, root=f"{folder}/{root}", epochs=2
+            )
+            return rates
+
+        runs = {name: partial(read, *case) for name, case in _ROW_CASES.items()}
         rates = run_rounds(runs, rounds=1 if quick else 3)
     rows = [(name, *map(median, zip(*found, strict=True))) for name, found in rates.items()]
-    print(Table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows).text())
-    return {"rates": rates}
+    table = Table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows)
+    about = f"{len(sizes)} data files, {format_bytes(sum(sizes))} in all"
+    return {"rates": rates}, f"{about}\n{table.text()}"
 
 
 def _make_folders(folder: Path, *, files: int) -> None:
@@ -280,17 +274,6 @@ def _make_folders(folder: Path, *, files: int) -> None:
     merge_row_groups(folder / "episodes", folder / "files")
 
 
-def _read_rows(folder: Path, root: str, limit: str) -> list[float]:
-    """Return samples/s of two epochs that start with an empty cache."""
-    cache = folder / "cache"
-    variables = {"ROBOSTREAM_CACHE": str(cache), "ROBOSTREAM_CACHE_LIMIT": limit}
-    rates: list[float] = run_process(
-        measure_epochs, environment=variables, root=str(folder / root), epochs=2
-    )
-    shutil.rmtree(cache, ignore_errors=True)
-    return rates
-
-
 def measure_epochs(root: str, epochs: int) -> list[float]:
     """Return samples/s of each epoch in this process; the first includes the workers' start."""
     from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset  # imports torch
@@ -306,8 +289,8 @@ def measure_epochs(root: str, epochs: int) -> list[float]:
     return rates
 
 
-def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
-    """Print and return the seconds from loading a state to the first batch, by position.
+def measure_resume(frames: int, rounds: int = 9) -> Measured:
+    """Return the seconds from loading a state to the first batch, by position.
 
     The dataset has no cameras, so this is the time to find the position and to read rows.
     """
@@ -337,30 +320,26 @@ def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
     seconds = {share: values[1:] for share, values in found.items()}  # the first warms up
     base = seconds[_RESUME_SHARES[0]]
     rows = [[f"{share:.0%}", median(s), median(ratios(s, base))] for share, s in seconds.items()]
-    print(f"\nresume in an epoch of {frames:,} frames (goal: within 1.2 of the start)")
+    title = f"resume in an epoch of {frames:,} frames (goal: within 1.2 of the start)"
     table = Table(["resumed at", "seconds to first batch", "over start"], rows)
-    print(table.text(), flush=True)
-    return {f"{share:.0%}": median(s) for share, s in seconds.items()}
+    return {f"{share:.0%}": median(s) for share, s in seconds.items()}, f"{title}\n{table.text()}"
 
 
 def _write_rows(root: Path, frames: int) -> None:
     """Write a dataset of equally long episodes with the default columns and no cameras."""
     lengths = np.full(frames // _EPISODE_FRAMES, _EPISODE_FRAMES)
-    _write_info(root, lengths, features=dict(DEFAULT_FEATURES), tasks=["wait"])
-    table = pa.table(_locate_episodes(lengths, (), episodes_per_file=_EPISODES_PER_FILE))
-    _write_episodes(root, table, 0, len(lengths))
-    frame = np.tile(np.arange(_EPISODE_FRAMES), _EPISODES_PER_FILE)
-    for file, first in enumerate(range(0, len(lengths), _EPISODES_PER_FILE)):
+    _write_meta(root, lengths, features=dict(DEFAULT_FEATURES), rows_per_group=len(lengths))
+    rows_per_file = _EPISODES_PER_DATA_FILE * _EPISODE_FRAMES
+    for file, first in enumerate(range(0, lengths.sum(), rows_per_file)):
         path = root / config.DATA_PATH.format(chunk_index=0, file_index=file)
         path.parent.mkdir(parents=True, exist_ok=True)
-        episodes = np.arange(first, min(first + _EPISODES_PER_FILE, len(lengths)))
-        episode = np.repeat(episodes, _EPISODE_FRAMES)
-        own = frame[: len(episode)]
+        index = np.arange(first, min(first + rows_per_file, lengths.sum()))
+        episode, frame = np.divmod(index, _EPISODE_FRAMES)
         columns = {
-            "timestamp": (own / 30).astype(np.float32),
-            "frame_index": own,
+            "timestamp": (frame / _FPS).astype(np.float32),
+            "frame_index": frame,
             "episode_index": episode,
-            "index": episode * _EPISODE_FRAMES + own,
-            "task_index": np.zeros_like(own),
+            "index": index,
+            "task_index": np.zeros_like(index),
         }
         pq.write_table(pa.table(columns), path, row_group_size=_EPISODE_FRAMES)

@@ -30,7 +30,7 @@ from robostream.bench.measure import (
     select_named,
 )
 from robostream.bench.processes import MeasurementError, run_process
-from robostream.bench.results import DOCS, Column, Figures, Publication, Table
+from robostream.bench.results import DOCS, Column, Figures, Measured, Publication, Table
 from robostream.bench.suite import DATASETS
 from robostream.loader import share_of_cores
 from robostream.tools import SynthSpec
@@ -65,8 +65,8 @@ _PACKAGES = ("lerobot", "torchcodec", "datasets", "torch", "av")
 
 def run(
     rounds: int, seconds: float, workers: int | None, only: Sequence[str], events: Sequence[str]
-) -> Figures:
-    """Measure the rates of all installed loaders, and what they deliver; print the tables.
+) -> Measured:
+    """Measure the rates of all installed loaders, and what they deliver.
 
     `only` names loaders and `events` cases; empty means all. Each run takes `seconds`.
     """
@@ -94,8 +94,7 @@ def run(
         ],
         "seconds": time.perf_counter() - begin,
     }
-    print(f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all")
-    return figures
+    return figures, f"{tables_text(figures)}\n{figures['seconds']:.0f} s in all"
 
 
 def _able(entries: Iterable[LoaderEntry], case: BenchCase) -> dict[str, LoaderEntry]:
@@ -124,7 +123,7 @@ def _race(
 def _run(
     title: str, function: Callable[..., Any], entry: LoaderEntry, case: BenchCase, **more: Any
 ) -> Figures:
-    """Print and return the figures of a run in a process of its own, or the reason it failed."""
+    """Return the figures of a run in a process of its own, or the reason it failed."""
     environment = {"HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1")}  # all files are local
     arguments = {"open_loader": entry.open, "case": case, **more}
     try:
@@ -134,7 +133,7 @@ def _run(
     except MeasurementError as error:
         found = {"failed": error.reason}
     rate = found.get("images_per_s")
-    print(f"{title}: {found if rate is None else f'{rate:,.0f} images/s'}", flush=True)
+    results.show_progress(f"{title}: {found if rate is None else f'{rate:,.0f} images/s'}")
     return found
 
 
@@ -160,16 +159,16 @@ _SPEED: dict[str, Column] = {
 _DELIVERY: dict[str, Column] = {
     "loader": "contestant",
     "cameras": "stored",
-    "frames missing": lambda row: _of(row, "missing", "frames", failed="failed"),
+    "frames missing": lambda row: (
+        "failed" if "failed" in row else f"{row['missing']} of {row['frames']}"
+    ),
     "frames repeated": lambda row: row.get("repeated", ""),
-    "wrong images": lambda row: _of(row, "wrong_pictures", "pictures", failed=""),
+    "wrong images": lambda row: (
+        "" if "failed" in row else f"{row['wrong_pictures']} of {row['pictures']}"
+    ),
     "same order with another worker": lambda row: _YES_NO[row.get("same_order_with_more_workers")],
     "episodes per batch of 8": lambda row: row.get("episodes_per_batch", ""),
 }
-
-
-def _of(row: Figures, count: str, total: str, *, failed: str) -> str:
-    return failed if "failed" in row else f"{row[count]} of {row[total]}"
 
 
 def tables_text(figures: Figures) -> str:
@@ -182,20 +181,20 @@ def _tables(figures: Figures) -> tuple[Table, Table]:
     """Return the tables of rates, with how much faster robostream is, and of deliveries."""
     rows = figures["results"]
     ours = {(r["data"], r["mode"]): r for r in rows if r["contestant"] == "robostream"}
-    speed = [
-        row | {"faster": "" if row is known else _times_faster(known, row, " times")}
-        for row in rows
-        for known in [ours.get((row["data"], row["mode"]), {})]
-    ]
+    speed = []
+    for row in rows:
+        known = ours.get((row["data"], row["mode"]), {})
+        times = "" if row is known else _times_faster(known, row)
+        speed.append(row | {"faster": times and f"{times} times"})
     return Table.of(speed, _SPEED), Table.of(figures["delivery"], _DELIVERY)
 
 
-def _times_faster(ours: Figures, theirs: Figures, unit: str = "") -> str:
+def _times_faster(ours: Figures, theirs: Figures) -> str:
     """Return how many times faster the first is: the median of the rounds; "" if one failed."""
     if any("images_per_s_rounds" not in row for row in (ours, theirs)):
         return ""
     rounds = results.ratios(ours["images_per_s_rounds"], theirs["images_per_s_rounds"])
-    return f"{median(rounds):.1f}{unit}"
+    return f"{median(rounds):.1f}"
 
 
 def _remarks(figures: Figures) -> list[str]:

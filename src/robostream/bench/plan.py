@@ -27,7 +27,7 @@ import numpy.typing as npt
 from robostream import config
 from robostream.bench.measure import cpu_s
 from robostream.bench.processes import resident_bytes, run_process
-from robostream.bench.results import Figures, Table
+from robostream.bench.results import Figures, Measured, Table
 from robostream.plan import (
     CHUNK_FRAMES,
     Cut,
@@ -67,17 +67,16 @@ _CONVERSION = 0.15
 _NODES = ((1, 2), (1, 16), (2, 16), (8, 16), (8, 28))
 
 
-def run(quick: bool) -> Figures:
-    """Measure, print the table, and return the figures."""
+def run(quick: bool) -> Measured:
+    """Measure the order of epochs of several sizes."""
     sizes = [10**6, 10**9] if quick else [10**6, 10**8, 10**9]
     rounds = 21 if quick else 101
     rows = [run_process(measure_plan, num_frames=size, rounds=rounds) for size in sizes]
     return _show(rows, _COLUMNS)
 
 
-def _show(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Figures:
-    print(Table.of(rows, columns).text())
-    return {"results": rows}
+def _show(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Measured:
+    return {"results": rows}, Table.of(rows, columns).text()
 
 
 def measure_plan(num_frames: int, rounds: int) -> Figures:
@@ -89,7 +88,13 @@ def measure_plan(num_frames: int, rounds: int) -> Figures:
     plan = EpochPlan(lengths, seed=1, epoch=0, lanes=lanes, pool_size=config.EPISODE_POOL_SIZE)
     plan.slice(0, _BATCH_SIZE)
     start_s = time.process_time() - begin
-    seeks = _seek_ms(plan, rounds)
+    # Interleaved, and never to the same position twice.
+    times: dict[str, list[float]] = {at: [] for at in _SEEKS}
+    for attempt, (at, share) in itertools.product(range(rounds), _SEEKS.items()):
+        position = int(plan.num_frames * share) - attempt * _BATCH_SIZE
+        position = max(0, min(position, plan.num_frames - _BATCH_SIZE))
+        times[at].append(1e3 * cpu_s(partial(plan.slice, position, position + _BATCH_SIZE)))
+    seeks = {at: median(values) for at, values in times.items()}
 
     def state_ms(at: int) -> float:
         return 1e3 * cpu_s(lambda: capture_state(plan, plan.num_frames // 2 + at, fingerprint=""))
@@ -109,18 +114,6 @@ def measure_plan(num_frames: int, rounds: int) -> Figures:
     }
 
 
-def _seek_ms(plan: EpochPlan, rounds: int) -> dict[str, float]:
-    # Interleaved, and never to the same position twice.
-    times: dict[str, list[float]] = {at: [] for at in _SEEKS}
-    for attempt in range(rounds):
-        for at, share in _SEEKS.items():
-            position = int(plan.num_frames * share) - attempt * _BATCH_SIZE
-            position = max(0, min(position, plan.num_frames - _BATCH_SIZE))
-            work = partial(plan.slice, position, position + _BATCH_SIZE)
-            times[at].append(1e3 * cpu_s(work))
-    return {at: median(values) for at, values in times.items()}
-
-
 def _walk_ns(plan: EpochPlan, *, world_size: int) -> float:
     cut = Cut(rank=world_size - 1, world_size=world_size, batch_size=_BATCH_SIZE, drop_last=True)
     steps = range(min(500_000, plan.num_frames // 2) // cut.step_size)
@@ -128,8 +121,8 @@ def _walk_ns(plan: EpochPlan, *, world_size: int) -> float:
     return walk_s * 1e9 / (len(steps) * _BATCH_SIZE)
 
 
-def run_shuffle(quick: bool) -> Figures:
-    """Measure shuffle quality by pool size, print the table, and return the figures."""
+def run_shuffle(quick: bool) -> Measured:
+    """Measure shuffle quality by pool size."""
     from robostream.tools import made_up_lengths, measure_methods  # imports more than numpy
 
     lengths = made_up_lengths(500 if quick else 2000, 150, seed=0)
@@ -143,8 +136,8 @@ def run_shuffle(quick: bool) -> Figures:
     return _show([dataclasses.asdict(quality) for quality in measured])
 
 
-def run_node(quick: bool) -> Figures:
-    """Simulate, print the table, and return the figures."""
+def run_node(quick: bool) -> Measured:
+    """Simulate nodes of several sizes."""
     steps = 100 if quick else _NODE_STEPS
     sizes = itertools.product((320, 2_000, 50_000), (1, 3), _NODES)
     return _show([simulate(e, cameras, *node, steps=steps) for e, cameras, node in sizes])

@@ -15,11 +15,11 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,15 +28,16 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from robostream import config
-from robostream.bench.measure import Batch, BenchData, consume, create_once, run_rounds
+from robostream.bench import results
+from robostream.bench.measure import Batch, BenchData, consume, run_rounds
 from robostream.bench.processes import run_process
-from robostream.bench.results import DOCS, Column, Figures, Publication, Table, describe_cores
+from robostream.bench.results import Column, Figures, Measured, Publication, Table
 from robostream.byte_sizes import format_bytes
 from robostream.decode import build_index
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
-from robostream.meta import MOMENTS, LeRobotDatasetMetadata
+from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import EpochPlan
-from robostream.storage import LocalSource
+from robostream.storage import LocalSource, write_bytes_atomic
 from robostream.testing import Exchange, Script, serve_files, start_proxy
 from robostream.tools import SynthSpec
 from robostream.write import VideoPart, frame_rate, split_videos
@@ -79,14 +80,14 @@ _VERSIONS_COLUMNS: dict[str, Column] = {
 }
 
 
-def run(quick: bool) -> Figures:
-    """Measure one dataset, print the table, and return the figures."""
+def run(quick: bool) -> Measured:
+    """Measure one dataset."""
     spec = replace(_SPEC, episodes=64) if quick else _SPEC
     return measure(BenchData("remote-small" if quick else "remote", spec).open(), _LINK)
 
 
-def measure(root: Path, link: Script) -> Figures:
-    """Measure a local dataset behind a link, print the table, and return the figures."""
+def measure(root: Path, link: Script) -> Measured:
+    """Measure a local dataset behind a link."""
     need = measure_need(root)
     with serve_files(root) as server:
         stream = partial(stream_epochs, server, link, need)
@@ -101,8 +102,8 @@ def measure(root: Path, link: Script) -> Figures:
         for name, epochs in runs.items()
         for number, epoch in enumerate(epochs, start=1)
     ]
-    print(Table.of(rows, _COLUMNS).text(), flush=True)
-    print(
+    text = (
+        f"{Table.of(rows, _COLUMNS).text()}\n"
         f"needed: {format_bytes(need['video_bytes'])} of packets and "
         f"{format_bytes(need['row_bytes'])} of row groups; "
         f"the link carries {capacity:.0f} samples/s\n"
@@ -111,7 +112,7 @@ def measure(root: Path, link: Script) -> Figures:
         "wait: share of the time from the first batch on that the consumer waited for data\n"
         "whole episodes: a lane for each episode of the pool, not the default number of lanes"
     )
-    return {
+    figures = {
         "link": link.to_dict(),
         "settings": _OPTIONS,
         "need": need,
@@ -121,18 +122,19 @@ def measure(root: Path, link: Script) -> Figures:
         "paced": paced,
         "paced_whole_episodes": whole,
     }
+    return figures, text
 
 
-def run_versions(quick: bool) -> Figures:
-    """Measure a v2.1 and a v3.0 dataset, print the table, and return the figures."""
+def run_versions(quick: bool) -> Measured:
+    """Measure a v2.1 and a v3.0 dataset."""
     spec = replace(_VERSIONS_SPEC, episodes=200) if quick else _VERSIONS_SPEC
-    root = BenchData("versions-small" if quick else "versions", spec).open()
-    old = create_once(root.with_name(f"{root.name}-v21"), partial(copy_as_v21, root))
-    return measure_versions(old, root, _LINK, rounds=1 if quick else 3)
+    data = BenchData("versions-small" if quick else "versions", spec)
+    old = replace(data, variant=copy_as_v21).open()
+    return measure_versions(old, data.open(), _LINK, rounds=1 if quick else 3)
 
 
-def measure_versions(old: Path, new: Path, link: Script, *, rounds: int) -> Figures:
-    """Measure the v2.1 and the v3.0 files of one dataset, print the table, return the figures."""
+def measure_versions(old: Path, new: Path, link: Script, *, rounds: int) -> Measured:
+    """Measure the v2.1 and the v3.0 files of one dataset."""
     need, roots = measure_need(new), {"v3.0": new, "v2.1": old}
     kinds = ("data/**/*.parquet", "videos/**/*.mp4")
     files = {v: sum(1 for kind in kinds for _ in root.glob(kind)) for v, root in roots.items()}
@@ -143,8 +145,17 @@ def measure_versions(old: Path, new: Path, link: Script, *, rounds: int) -> Figu
             stream = partial(stream_epochs, link=link, need=need, samples_per_s=rate, epochs=1)
             runs = {"v3.0": partial(stream, new_server), "v2.1": partial(stream, old_server)}
             for version, found in run_rounds(runs, rounds).items():
-                row = {"version": version, "consumer": consumer.format(rate)}
-                rows.append(_summarize([epoch for (epoch,) in found], files[version]) | row)
+                epochs = [epoch for (epoch,) in found]
+                requests = max(epoch["video_requests"] + epoch["row_requests"] for epoch in epochs)
+                rows.append(
+                    {name: median(epoch[name] for epoch in epochs) for name in _MEDIANS}
+                    | {
+                        "requests_per_file": requests / files[version],
+                        "opening_requests": max(epoch["opening_requests"] for epoch in epochs),
+                        "version": version,
+                        "consumer": consumer.format(rate),
+                    }
+                )
             rate = _half_rate(link, need, rows)
     fast_new, fast_old, paced_new, paced_old = rows
     figures: Figures = {
@@ -161,18 +172,7 @@ def measure_versions(old: Path, new: Path, link: Script, *, rounds: int) -> Figu
             "wait": (paced_old["wait_share"] + 1e-3) / (paced_new["wait_share"] + 1e-3),
         },
     }
-    print(f"{Table.of(rows, _VERSIONS_COLUMNS).text()}\n{_versions_summary(figures)}", flush=True)
-    return figures
-
-
-def _summarize(epochs: Sequence[Figures], num_files: int) -> Figures:
-    """Return the medians over the rounds, and the largest numbers of requests."""
-    requests = max(epoch["video_requests"] + epoch["row_requests"] for epoch in epochs)
-    return {
-        **{name: median(epoch[name] for epoch in epochs) for name in _MEDIANS},
-        "requests_per_file": requests / num_files,
-        "opening_requests": max(epoch["opening_requests"] for epoch in epochs),
-    }
+    return figures, f"{Table.of(rows, _VERSIONS_COLUMNS).text()}\n{_versions_summary(figures)}"
 
 
 def _versions_summary(figures: Figures) -> str:
@@ -189,13 +189,13 @@ def _docs_block(repo: Path) -> str:
     about = (
         f"{need['episodes']:,} episodes of {need['cameras']} cameras, {files['v2.1']:,} files as "
         f"v2.1 and {files['v3.0']:,} as v3.0, behind {figures['link']['latency_s'] * 1000:.0f} ms, "
-        f"on {describe_cores(figures)}; medians of {figures['rounds']} interleaved rounds:"
+        f"on {results.describe_cores(figures)}; medians of {figures['rounds']} interleaved rounds:"
     )
     table = Table.of(figures["rows"], _VERSIONS_COLUMNS).markdown()
     return f"{about}\n\n{table}\n\n{_versions_summary(figures)}"
 
 
-PUBLICATION = Publication("versions.json", {DOCS: {"versions": _docs_block}})
+PUBLICATION = Publication("versions.json", {results.DOCS: {"versions": _docs_block}})
 
 
 def measure_need(root: Path) -> Need:
@@ -234,7 +234,7 @@ def stream_epochs(
 ) -> list[Figures]:
     """Stream epochs in a process of its own, with an empty cache; return the figures of each."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
-        opened, *measured = run_process(
+        measured: list[Figures] = run_process(
             measure_epochs,
             # A cache of its own: files kept by earlier runs, such as video indices, must not help.
             environment={"ROBOSTREAM_CACHE": folder},
@@ -246,18 +246,18 @@ def stream_epochs(
         )
     needed_bytes = need["video_bytes"] + need["row_bytes"]
     for epoch in measured:
-        for_cuts = min(opened["cuts"] * need["cameras"], epoch["video_requests"])
+        for_cuts = min(epoch["cuts"] * need["cameras"], epoch["video_requests"])
         requests = (epoch["video_requests"] - for_cuts) / (need["episodes"] * need["cameras"])
         epoch["fetched_over_needed"] = epoch["fetched_bytes"] / needed_bytes
         epoch["requests_per_episode_and_camera"] = requests
         epoch["requests_for_cuts"] = for_cuts
-    return [opened | epoch for epoch in measured]
+    return measured
 
 
 def measure_epochs(
     server: str, link: Script, options: dict[str, Any], samples_per_s: float, epochs: int
 ) -> list[Figures]:
-    """Stream the epochs in this process; return figures after opening and after each epoch."""
+    """Stream the epochs in this process; return the figures of each."""
     import torch
 
     torch.set_num_threads(1)
@@ -269,37 +269,35 @@ def measure_epochs(
         opened = {"cuts": count_cuts(stream.plan(0)), "lanes": stream.lanes}
         opened_s = time.perf_counter() - begin
         seen = len(proxy.journal())
-        found = [opened | {"opening_requests": seen}]
+        opened["opening_requests"] = seen
+        found = []
         begin = time.perf_counter() - opened_s
         with closing(StreamingDataLoader(stream, _BATCH_SIZE)) as loader:
             for _ in range(epochs):
                 figures = _epoch_figures(loader, begin, samples_per_s)
                 exchanges = proxy.journal(seen)
                 seen += len(exchanges)
-                found.append(figures | sum_traffic(exchanges))
+                found.append(opened | figures | sum_traffic(exchanges))
                 begin = time.perf_counter()
     return found
 
 
 def _epoch_figures(loader: StreamingDataLoader, begin: float, samples_per_s: float) -> Figures:
     """Consume an epoch, at a limited rate if one is given; measure from the first batch on."""
-    first_waits_s: list[float] = []
+    numbers = count()
 
-    def on_batch(batch: Batch) -> None:
-        if not first_waits_s:
-            first_waits_s.append(loader.stats()["epoch_dataloading_s"])
-        elif samples_per_s:
+    def on_batch(_: Batch) -> None:
+        if next(numbers) and samples_per_s:  # not after the first batch
             time.sleep(_BATCH_SIZE / samples_per_s)
 
     opened_s = time.perf_counter() - begin
     times = consume(loader, on_batch=on_batch)
     seconds = times.end_s - times.begin_s
-    stats = loader.stats()
     return {
         "first_batch_s": opened_s + times.arrivals_s[0],
         "samples_per_s": times.num_measured / seconds,
-        "wait_share": (stats["epoch_dataloading_s"] - first_waits_s[0]) / seconds,
-        "stats": stats,
+        "wait_share": sum(times.waits_s[1:]) / seconds,
+        "stats": loader.stats(),
     }
 
 
@@ -333,7 +331,8 @@ def sum_traffic(exchanges: Iterable[Exchange]) -> dict[str, int]:
 def copy_as_v21(root: Path, target: Path) -> None:
     """Write a copy of a local dataset as v2.1: one Parquet file and MP4s for each episode.
 
-    Videos must be of a codec that keeps frame order.
+    Videos must be of a codec that keeps frame order. Statistics, which streams do not read, are
+    left out.
     """
     meta = LeRobotDatasetMetadata("copy/v21", root=root)
     starts, lengths = meta.episodes["dataset_from_index"], meta.episodes["length"]
@@ -363,35 +362,15 @@ def copy_as_v21(root: Path, target: Path) -> None:
                 for episode in group
             ]
             split_videos(root / path, parts, rate=frame_rate(meta.fps))
-    _write_v21_meta(meta, root, target / "meta")
-
-
-def _write_v21_meta(meta: LeRobotDatasetMetadata, root: Path, folder: Path) -> None:
-    folder.mkdir()
-    paths = {"data_path": config.V2_DATA_PATH, "video_path": config.V2_VIDEO_PATH}
-    info = meta.info.to_dict() | {"codebase_version": "v2.1"} | paths
-    for name in ("data_files_size_in_mb", "video_files_size_in_mb"):
-        del info[name]
-    (folder.parent / config.INFO_PATH).write_text(json.dumps(info, indent=4))
-    files = sorted(root.glob("meta/episodes/*/*.parquet"))
-    rows = [row for file in files for row in pq.read_table(file).to_pylist()]
-    lines: dict[str, Iterable[Figures]] = {
+    paths: dict[str, Any] = {"data_path": config.V2_DATA_PATH, "video_path": config.V2_VIDEO_PATH}
+    info = replace(meta.info, codebase_version="v2.1", **paths)
+    tables: dict[str, Iterable[Figures]] = {
         config.V2_TASKS_PATH: ({"task_index": n, "task": t} for n, t in enumerate(meta.tasks)),
         config.V2_EPISODES_PATH: (
-            {name: row[name] for name in ("episode_index", "tasks", "length")} for row in rows
-        ),
-        config.V2_STATS_PATH: (
-            {"episode_index": row["episode_index"], "stats": _stats_of(row)} for row in rows
+            {"episode_index": n, "tasks": row["tasks"], "length": int(row["length"])}
+            for n, row in enumerate(meta.episodes)
         ),
     }
-    for path, records in lines.items():
-        (folder.parent / path).write_text("".join(f"{json.dumps(one)}\n" for one in records))
-
-
-def _stats_of(row: Figures) -> dict[str, Figures]:
-    """Return the statistics in a row of v3.0's episode table, without quantiles."""
-    stats: dict[str, Figures] = {}
-    for column, value in row.items():
-        if column.startswith("stats/") and (name := column.rpartition("/")[2]) in MOMENTS:
-            stats.setdefault(column.split("/")[1], {})[name] = value
-    return stats
+    write_bytes_atomic(target / config.INFO_PATH, info.to_json().encode())
+    for file, records in tables.items():
+        write_bytes_atomic(target / file, "".join(f"{json.dumps(r)}\n" for r in records).encode())

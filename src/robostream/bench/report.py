@@ -63,27 +63,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table, write summary.csv and report.html; return 1 if a run failed."""
-    return write_report(args.folder, title=args.title)
+    """Write summary.csv and report.html, print the table; return 1 if a run failed."""
+    runs, failures = collect(args.folder)
+    for name, reason in failures.items():
+        print(f"FAILED {name}: {reason}", file=sys.stderr)
+    print(write_report(args.folder, runs, failures, title=args.title))
+    return 1 if failures else 0
 
 
-def write_report(folder: Path, *, title: str) -> int:
-    """Print the table, write summary.csv and report.html; return 1 if a run failed, else 0.
+def write_report(folder: Path, runs: Rows, failures: Mapping[str, str], *, title: str) -> str:
+    """Write summary.csv and report.html; return the table.
 
     Without matplotlib there is no page, and a message says so.
     """
-    runs, failures = collect(folder)
-    for name, reason in failures.items():
-        print(f"FAILED {name}: {reason}", file=sys.stderr)
     if not runs:
         raise RobostreamError(f"{folder}: want results of `bench stream`, found none")
     rows = group_rows(runs)
     header, cells = Table.of(rows, COLUMNS)
-    print(Table(header, [["-" if cell is None else cell for cell in row] for row in cells]).text())
-    for row in rows:
-        # Results of earlier versions have no such line.
-        if limit := row["typical"].get("limited_by"):
-            print(f"{row['label']}: limited by {limit}")
+    said = [Table(header, [["-" if one is None else one for one in row] for row in cells]).text()]
+    limits = ((row["label"], row["typical"].get("limited_by")) for row in rows)
+    # Results of earlier versions have no such line.
+    said += [f"{label}: limited by {limit}" for label, limit in limits if limit]
     lines = [dict(zip(header, row, strict=True)) for row in cells]
     files = {"summary.csv": results.csv_text(lines)}
     try:
@@ -92,8 +92,8 @@ def write_report(folder: Path, *, title: str) -> int:
         print(f"report.html is not written: {error}", file=sys.stderr)
     for name, text in files.items():
         write_bytes_atomic(folder / name, text.encode())
-        print(f"written to {folder / name}")
-    return 1 if failures else 0
+        said.append(f"written to {folder / name}")
+    return "\n".join(said)
 
 
 def collect(folder: Path) -> tuple[list[Figures], dict[str, str]]:

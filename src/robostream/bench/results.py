@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ from robostream.errors import MissingExtraError, RobostreamError
 from robostream.storage import write_bytes_atomic
 
 Figures = dict[str, Any]
+Measured = tuple[Figures, str]  # the figures of a benchmark, and its tables for a terminal
 # The name of a field, or a function of a row.
 Column = str | Callable[[Any], object]
 RESULTS, DOCS = Path("benchmarks/results"), Path("docs/benchmarks.md")
@@ -33,20 +35,22 @@ _PACKAGES = ("robostream", "torch", "numpy", "pyarrow", "av", "huggingface_hub",
 _LEAST_COLUMN = 8
 
 
+def show_progress(text: str) -> None:
+    """Print a line on standard error; a benchmark prints its tables after it wrote its figures."""
+    with suppress(BrokenPipeError):  # of `... 2>&1 | head`
+        print(text, file=sys.stderr, flush=True)
+
+
 def write_json(path: Path, figures: Any) -> None:
     """Write figures as indented JSON, atomically."""
-    write_bytes_atomic(path, (json.dumps(figures, indent=2, sort_keys=False) + "\n").encode())
+    write_bytes_atomic(path, (json.dumps(figures, indent=2) + "\n").encode())
 
 
 def ensure_writable(folder: Path) -> None:
-    """Raise if a folder cannot be created or written to. Leaves nothing there.
-
-    Long measurements call this first.
-    """
-    absolute = folder.absolute()
+    """Create a folder; raise if files cannot be written to it. Long measurements begin with it."""
     try:
-        existing = next(path for path in (absolute, *absolute.parents) if path.exists())
-        with tempfile.TemporaryFile(dir=existing):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise RobostreamError(
@@ -67,12 +71,9 @@ def save_run(folder: Path, name: str, figures: Figures) -> Path:
         with suppress(FileExistsError):
             path.touch(exist_ok=False)
             break
-    row = {
-        name: json.dumps(value) if isinstance(value, dict | list) else value
-        for name, value in figures.items()
-    }
+    nested = {n: json.dumps(v) for n, v in figures.items() if isinstance(v, dict | list)}
     write_json(path.with_suffix(".json"), figures)
-    write_bytes_atomic(path, csv_text([row]).encode())
+    write_bytes_atomic(path, csv_text([figures | nested]).encode())
     return path.with_suffix(".json")
 
 

@@ -7,20 +7,20 @@ tables and the chart of docs/benchmarks.md are made from the suite's JSON.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from robostream.bench import charts, results, run_benchmark
-from robostream.bench.measure import SARM_S, BenchCase, BenchData, one_row_group
+from robostream.bench.measure import SARM_S, BenchCase, BenchData, merge_row_groups, run_rounds
 from robostream.bench.processes import MeasurementError, run_process
-from robostream.bench.report import write_report
-from robostream.bench.results import DOCS, RESULTS, Column, Figures, Publication, Table
+from robostream.bench.report import collect, write_report
+from robostream.bench.results import DOCS, RESULTS, Column, Figures, Measured, Publication, Table
 from robostream.bench.stream import WARMUP_BATCHES, measure_stream, parse_settings
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
@@ -47,7 +47,7 @@ DATASETS = {
         "1 camera 256x256, PNG in Parquet",
     ),
     "av1-one-group": BenchData(
-        "suite", _AV1, "as the first, one row group per Parquet file", one_row_group
+        "suite", _AV1, "as the first, one row group per Parquet file", merge_row_groups
     ),
 }
 CASES = (
@@ -93,48 +93,38 @@ _OTHER = ("command", "what", "figure")
 _OTHERS = ("meta", "plan", "shuffle", "node", "decode", "remote")
 
 
-def run(rounds: int, out: Path) -> Figures:
-    """Measure everything, print the tables, and return the figures; keep each run in `out`."""
+def run(rounds: int, out: Path) -> Measured:
+    """Measure everything; keep each run in `out`."""
     for data in DATASETS.values():
         data.open()  # before the clock starts
     begin = time.perf_counter()
     streamed = run_cases(CASES, rounds=rounds, out=out / "suite")
     minute = _run_case(CASES[0], out / "first-minute", at_most_s=60.0, num_batches=10**9)
-    others = {}
-    for name in _OTHERS:
-        print(f"\n== {name}", flush=True)
-        others[name] = run_benchmark(name, quick=True)
+    others = {name: run_benchmark(name, quick=True) for name in _OTHERS}
     figures = {
         "rounds": rounds,
         "seconds": time.perf_counter() - begin,
         "cases": [case_figures(case, found) for case, found in zip(CASES, streamed, strict=True)],
         "first_minute": public_figures(minute),
-        **others,
+        **{name: found for name, (found, _) in others.items()},
     }
-    write_report(out / "suite", title="make bench")
-    print(f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all")
-    return figures
+    parts = [f"== {name}\n{text}" for name, (_, text) in others.items()]
+    parts += [write_report(out / "suite", *collect(out / "suite"), title="make bench")]
+    parts += [f"{suite_text(figures)}\n{figures['seconds']:.0f} s in all"]
+    return figures, "\n\n".join(parts)
 
 
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
     """Return the figures of each case in each round; write each run to `out`, too."""
     shutil.rmtree(out, ignore_errors=True)
-
-    def measure(number: int, case: BenchCase) -> Figures:
+    runs = {}
+    for number, case in enumerate(cases):
         # Of one epoch; later epochs may find frames cached.
-        info: Figures = json.loads((case.data.open() / "meta" / "info.json").read_text())
+        info = results.read_figures(case.data.open() / "meta" / "info.json")
         whole = int(info["total_frames"]) // case.batch_size - WARMUP_BATCHES
         most = whole if case.mode == "single" else min(whole, _SARM_BATCHES)
-        figures = _run_case(case, out / f"round-{number}", num_batches=most)
-        print(
-            f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
-            f"images/s, floor {figures['floor_images_per_s']:,.0f}",
-            flush=True,
-        )
-        return figures
-
-    found = [[measure(number, case) for case in cases] for number in range(rounds)]
-    return list(map(list, zip(*found, strict=True)))
+        runs[number] = partial(_run_case, case, out, num_batches=most)
+    return list(run_rounds(runs, rounds).values())
 
 
 def case_figures(case: BenchCase, runs: Sequence[Figures]) -> Figures:
@@ -175,6 +165,10 @@ def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
     except MeasurementError as error:
         raise RobostreamError(f"{case.name} {case.mode} failed: {error.reason}") from error
     results.save_run(out, name, figures)
+    results.show_progress(
+        f"{case.name} {case.mode}: {figures['images_per_s']:,.0f} images/s, "
+        f"floor {figures['floor_images_per_s']:,.0f}"
+    )
     return dict(figures)
 
 
@@ -183,7 +177,13 @@ def _docs_block(repo: Path) -> str:
     figures = PUBLICATION.read(repo)
     others = _other_rows(figures)
     if (repo / _LARGE).exists():
-        others.append(_large_row(results.read_figures(repo / _LARGE)))
+        large = results.read_figures(repo / _LARGE)
+        workers = max(case["workers"] for case in large["cases"])
+        cases = [case for case in large["cases"] if case["workers"] == workers]
+        cores = f"on {large['machine']['cpus']} cores, times raw decode speed"
+        ratios = "; ".join(f"{case['case']}: {case['over_floor']:.2f}" for case in cases)
+        command = f"`bench loader --workers {workers}`"
+        others.append([command, f"{cores} ([JSON](../{_LARGE}))", ratios])
     parts = [
         f"`make bench` measured this on {results.describe_cores(figures)} in "
         f"{figures['seconds'] / 60:.0f} minutes (medians of {figures['rounds']} interleaved "
@@ -200,7 +200,7 @@ def _docs_block(repo: Path) -> str:
 def suite_text(figures: Figures) -> str:
     """Return the same tables for a terminal. Pure."""
     cases = Table.of(figures["cases"], _STREAMED).text()
-    return f"\n{cases}\n\n{Table(_OTHER, _other_rows(figures)).text()}"
+    return f"{cases}\n\n{Table(_OTHER, _other_rows(figures)).text()}"
 
 
 def _other_rows(figures: Figures) -> list[list[str]]:
@@ -230,14 +230,6 @@ def _other_rows(figures: Figures) -> list[list[str]]:
         ["`bench remote`", behind, f"{remote['fast'][0]['first_batch_s']:.1f} s; {fetched}"],
         ["", f"requests per episode and camera; waiting, {needed}", f"{requests}; {waited}"],
     ]
-
-
-def _large_row(figures: Figures) -> list[str]:
-    workers = max(case["workers"] for case in figures["cases"])
-    cases = [case for case in figures["cases"] if case["workers"] == workers]
-    ratios = "; ".join(f"{case['case']}: {case['over_floor']:.2f}" for case in cases)
-    what = f"on {figures['machine']['cpus']} cores, times raw decode speed ([JSON](../{_LARGE}))"
-    return [f"`bench loader --workers {workers}`", what, ratios]
 
 
 def _find(figures: Figures, **wanted: object) -> Figures:

@@ -65,15 +65,15 @@ def run(args: argparse.Namespace) -> int:
     if repo is not None:
         load_module(args.case).PUBLICATION.prepare()
     for case in _all() if args.case == "all" else (args.case,):
-        if case in BENCHMARKS:
-            print(f"\n== {case}: {BENCHMARKS[case]}", flush=True)
         options = {name: getattr(args, name) for name in _OPTIONS.get(args.case, _QUICK)}
+        figures, tables = run_benchmark(case, **options)
+        # Everything is written before anything is printed: `... | head` loses no figures.
         path = args.out / f"{case}.json"
-        figures = run_benchmark(case, **options)
         write_json(path, figures)
-        print(f"written to {path}", flush=True)
         if repo is not None:
             load_module(case).PUBLICATION.publish(repo, figures)
+        title = f"\n== {case}: {BENCHMARKS[case]}\n" if case in BENCHMARKS else ""
+        print(f"{title}{tables}\nwritten to {path}", flush=True)
     return 0
 
 
