@@ -2,12 +2,13 @@
 """Print figures of the source tree. Usage: `python scripts/house.py [FOLDER]`.
 
 For each stage: its files, lines and longest file, and the stages it imports. For the whole tree:
-lengths of files and functions (without docstrings), and files with little code. `scripts/walk.py`
-prints the calls of one sample.
+lengths of files and functions (without docstrings), files with little code, repeated class names,
+rows of the glossary, parameters of the stream, public names of the plan. `scripts/walk.py` prints
+the calls of one sample.
 
 FOLDER is another tree, such as that of an earlier commit, to compare with:
 
-    git archive COMMIT src | tar -x -C BEFORE
+    git archive COMMIT src docs | tar -x -C BEFORE
     python scripts/house.py BEFORE/src/robostream
 """
 
@@ -17,6 +18,7 @@ import ast
 import statistics
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +62,14 @@ def main(root: Path) -> None:
     print(f"longest              {functions[-1].name}")
     short = [path for path in files if code_lines(trees[path]) < SHORT_FILE_LINES]
     print(f"\nfiles with fewer than {SHORT_FILE_LINES} lines of code  {len(short)}")
+    twice = repeated_classes(trees.values())
+    print(f"class names that exist more than once   {len(twice)}  {', '.join(twice)}")
+    print(f"rows of the glossary                    {glossary_rows(root)}")
+    parameters = stream_parameters(trees.values())
+    unused = ignored_parameters(trees.values()) & parameters
+    print(f"parameters of StreamingLeRobotDataset   {len(parameters)}, {len(unused)} of no effect")
+    plan = public_names(trees[root / "plan/__init__.py"])
+    print(f"public names of robostream.plan         {plan}")
 
 
 def stage_of(path: Path, root: Path) -> str:
@@ -111,6 +121,55 @@ def code_lines(tree: ast.Module) -> int:
         for line in (node.lineno, node.end_lineno or node.lineno)
     }
     return len(lines - texts)
+
+
+def repeated_classes(trees: Iterable[ast.Module]) -> list[str]:
+    """Return the names that more than one class has."""
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    names = Counter(node.name.lstrip("_") for node in nodes if isinstance(node, ast.ClassDef))
+    return sorted(name for name, count in names.items() if count > 1)
+
+
+def glossary_rows(root: Path) -> int:
+    """Return the number of words in the glossary of docs/design.md."""
+    page = root.parents[1] / "docs" / "design.md"
+    if not page.exists():
+        return 0
+    _, _, glossary = page.read_text().partition("\n## Words\n")
+    rows = [line for line in glossary.splitlines() if line.startswith("| ")]
+    return len([row for row in rows if not row.startswith(("| **", "| word |"))])
+
+
+def stream_parameters(trees: Iterable[ast.Module]) -> set[str]:
+    """Return the parameters of the public stream."""
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and node.name == "StreamingLeRobotDataset":
+                methods = [f for f in node.body if isinstance(f, ast.FunctionDef)]
+                own = next(f for f in methods if f.name == "__init__").args
+                return {arg.arg for arg in (*own.args[1:], *own.kwonlyargs)}
+    return set()
+
+
+def ignored_parameters(trees: Iterable[ast.Module]) -> set[str]:
+    """Return the names in the table of arguments that robostream accepts and ignores."""
+    nodes = (node for tree in trees for node in tree.body)
+    tables = [n.value for n in nodes if isinstance(n, ast.Assign | ast.AnnAssign) and is_ignored(n)]
+    keys = (key for table in tables if isinstance(table, ast.Dict) for key in table.keys)
+    return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+
+
+def is_ignored(node: ast.Assign | ast.AnnAssign) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return any(isinstance(target, ast.Name) and target.id == "_IGNORED" for target in targets)
+
+
+def public_names(tree: ast.Module) -> int:
+    """Return the number of names in `__all__`."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List):
+            return len(node.value.elts)
+    return 0
 
 
 def describe(counts: list[int]) -> str:
