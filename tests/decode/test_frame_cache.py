@@ -127,6 +127,19 @@ def test_only_frames_due_later_make_room(due: list[int], frames: int, until: int
     assert cache.has_room(frames, until) == (len(late) >= frames)
 
 
+@pytest.mark.parametrize(("due", "has_room"), [(50, False), (900, True)])
+def test_frames_of_every_size_must_make_room(due: int, has_room: bool) -> None:
+    """Else those of one size that are due soon would go for others of their size."""
+    cache = NextUseCache(8 << 20)
+    large = opened(cache, [due] * 4)
+    small = opened(cache, [900] * ((4 << 20) // SMALL.nbytes))
+    for uses, layout in ((large, LARGE), (small, SMALL)):
+        for frame in range(len(uses.clip)):
+            assert put(cache, uses, frame, layout)
+
+    assert cache.has_room(4, 500) == has_room
+
+
 def test_a_released_slot_is_taken_next() -> None:
     """A slot that was used before is taken first, so that no fresh memory is touched."""
     cache = NextUseCache(10 * SMALL.nbytes)

@@ -77,13 +77,13 @@ class BufferPool:
         return free.pop()
 
     @property
-    def largest_bytes(self) -> int:
-        """The largest size of slots in use; 0 if there are none."""
-        return max(self._free, default=0)
+    def sizes(self) -> set[int]:
+        """The sizes of the slots."""
+        return {block.slot_bytes for block in self._blocks}
 
     def has_room(self, count: int) -> bool:
         """Return whether so many more slots of the largest size in use can be taken."""
-        nbytes = self.largest_bytes
+        nbytes = max(self._free, default=0)
         if not nbytes:
             return False
         block = max(_BLOCK_BYTES, nbytes)
@@ -204,19 +204,14 @@ class NextUseCache(FrameCache):
                 self._pool.give(slot)
 
     def has_room(self, frames: int, until: int = NEVER) -> bool:
-        """Return whether so many more frames of the largest size can be cached.
+        """Return whether so many more frames of any one size can be cached.
 
         Only frames that are delivered after the next `until` steps may be evicted for them.
         """
         if self._pool.has_room(frames):
             return True
-        if until == NEVER:
-            return False
-        victims = self._victims_of(self._pool.largest_bytes, least=frames)
-        if len(victims) < frames:
-            return False
-        owner = self._owners[victims[frames - 1][1]]
-        return owner is not None and owner[0].due_of(owner[1]) > until
+        sizes = self._pool.sizes if until < NEVER else ()
+        return bool(sizes) and all(self._has_late(nbytes, frames, until) for nbytes in sizes)
 
     def take_evictions(self) -> int:
         """Return how many frames were evicted since the last call."""
@@ -226,6 +221,8 @@ class NextUseCache(FrameCache):
     def _take_furthest(self, nbytes: int, due: int) -> int | None:
         """Return a slot, if need be of a frame that is delivered after `due`."""
         victims = self._victims_of(nbytes, least=1)
+        if not victims:
+            self._make_room_for_size(nbytes)
         while victims and victims[0][0] > due:
             _, slot = victims.popleft()
             owner = self._owners[slot]
@@ -237,6 +234,14 @@ class NextUseCache(FrameCache):
                 self._evict(uses, frame)
                 break
         return self._pool.take(nbytes)
+
+    def _has_late(self, nbytes: int, frames: int, until: int) -> bool:
+        """Return whether so many cached frames of a size are delivered after `until` steps."""
+        victims = self._victims_of(nbytes, least=frames)
+        if len(victims) < frames:
+            return False
+        owner = self._owners[victims[frames - 1][1]]
+        return owner is not None and owner[0].due_of(owner[1]) > until
 
     def _victims_of(self, nbytes: int, *, least: int) -> deque[tuple[int, int]]:
         """Return the victims of a size; the list is made anew if it is old or has too few."""
@@ -256,7 +261,6 @@ class NextUseCache(FrameCache):
                 frames.append(owner[1])
                 slots.append(slot)
         if not by_clip:
-            self._make_room_for_size(nbytes)
             return deque()
         due = np.concatenate([uses.due(np.array(f)) for uses, (f, _) in by_clip.items()])
         cached = np.concatenate([np.array(slots) for _, slots in by_clip.values()])
