@@ -80,3 +80,14 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         lacking("SLURM", reason)
     with serve_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def browser() -> None:
+    """Chromium, or a reason why the test is skipped."""
+    from tests.bench.chromium import why_not
+    from tests.servers.required import lacking
+
+    reason = why_not()
+    if reason is not None:
+        lacking("CHROMIUM", reason)

@@ -15,9 +15,8 @@ import pytest
 from robostream.bench.report import group_rows, report_html
 from robostream.bench.results import save_run
 from robostream.cli.main import main
-from tests.bench.chromium import look_at, why_not
+from tests.bench.chromium import look_at
 from tests.bench.runs import imagined_run
-from tests.servers.required import lacking
 
 REPO = Path(__file__).parents[2]
 SCRIPT = REPO / "benchmarks" / "streaming" / "summarize_results.py"
@@ -121,14 +120,6 @@ def test_charts_of_one_page_share_no_identifier() -> None:
 
     assert len(defined) > 4
     assert len(defined) == len(set(defined))
-
-
-@pytest.fixture(scope="module")
-def browser() -> None:
-    """Chromium, or a reason why the test is skipped."""
-    reason = why_not()
-    if reason is not None:
-        lacking("CHROMIUM", reason)
 
 
 @pytest.mark.usefixtures("browser")

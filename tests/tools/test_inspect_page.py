@@ -18,9 +18,8 @@ from robostream.errors import SelectionError
 from robostream.testing import serve_files
 from robostream.tools import inspect_html, sheet_of, view_dataset, view_episode, viewer_command
 from robostream.write import create_writer
-from tests.bench.chromium import look_at, why_not
+from tests.bench.chromium import look_at
 from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
-from tests.servers.required import lacking
 from tests.tools.doctor.broken import JOINTS
 
 
@@ -163,14 +162,6 @@ def test_the_viewers_command_opens_local_datasets() -> None:
 
     assert command[:3] == ["lerobot-dataset-viz", "--repo-id", "local/images"]
     assert command[3:] == ["--root", str(FIXTURES / "images"), "--episode-index", "2"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> None:
-    """Chromium, or a reason why the test is skipped."""
-    reason = why_not()
-    if reason is not None:
-        lacking("CHROMIUM", reason)
 
 
 @pytest.mark.usefixtures("browser")

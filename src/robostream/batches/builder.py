@@ -102,7 +102,7 @@ class BatchBuilder:
         if not any(camera.has_long_gops for camera in layout.cameras):
             longest = max(map(layout.window_frames, range(len(layout.cameras))), default=0)
             self._steps_ahead = self._most_ahead + lookahead_steps(schedule, longest)
-        self._last_failure: Exception | None = None
+        self._last_failure = ""
         self._prefetcher = self._prefetch() if worker.prefetch_requests else None
 
     def next_share(self) -> ScheduledStep | None:
@@ -158,14 +158,14 @@ class BatchBuilder:
             if len(parts) == len(shares):
                 self._finish(parts)  # before the last batch is delivered, so that all is counted
             yield texts
-        for failure in dict.fromkeys(part.failure for part in parts):
-            if failure is not None and failure is not self._last_failure:
+        for failure in (str(part.failure) for part in parts if part.failure is not None):
+            if failure != self._last_failure:
                 logger.warning(
                     "decoding several frames at once failed, but decoding each again for its own "
                     "sample did not, so nothing is missing. The first error was: %s",
                     failure,
                 )
-                self._last_failure = failure
+            self._last_failure = failure
 
     def close(self) -> None:
         """Drop all frames and decoders."""
