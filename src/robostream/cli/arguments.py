@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,6 +50,14 @@ def episode_range(text: str) -> range:
             f"want the number of an episode, or first:stop such as 0:10; got {text}"
         )
     return range(int(first), int(stop) if colon else int(first) + 1)
+
+
+def share(text: str) -> float:
+    """Return a share above 0 and up to 1, for argparse."""
+    with suppress(ValueError):
+        if 0 < (value := float(text)) <= 1:
+            return value
+    raise argparse.ArgumentTypeError(f"want a share above 0 and up to 1, got {text}")
 
 
 class _JoinRanges(argparse.Action):

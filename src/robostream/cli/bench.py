@@ -64,7 +64,12 @@ def run(args: argparse.Namespace) -> int:
     ensure_writable(args.out)
     if repo is not None:
         load_module(args.case).PUBLICATION.prepare()
-    for case in _all() if args.case == "all" else (args.case,):
+    cases = [args.case]
+    if args.case == "all":  # those that this machine can run
+        import torch
+
+        cases = [case for case in BENCHMARKS if case != "gpu" or torch.cuda.is_available()]
+    for case in cases:
         if case in BENCHMARKS:
             print(f"\n== {case}: {BENCHMARKS[case]}", flush=True)
         options = {name: getattr(args, name) for name in _OPTIONS.get(args.case, _QUICK)}
@@ -75,13 +80,6 @@ def run(args: argparse.Namespace) -> int:
         if repo is not None:
             load_module(case).PUBLICATION.publish(repo, figures)
     return 0
-
-
-def _all() -> list[str]:
-    """Return the benchmarks that this machine can run."""
-    import torch
-
-    return [case for case in BENCHMARKS if case != "gpu" or torch.cuda.is_available()]
 
 
 def _configure_benchmark(parser: argparse.ArgumentParser, name: str) -> None:

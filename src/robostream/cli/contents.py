@@ -215,7 +215,7 @@ def _run_inspect(args: argparse.Namespace) -> int:
     except SelectionError as error:
         return cli.fail(args, error, 2)
     if args.html:
-        page = tools.inspect_html(dataset.meta, view, tools.view_dataset(dataset))
+        page = tools.inspect_html(dataset, view)
         tools.save_result(args.html, page.encode())
     for path in filter(None, (args.html, args.png)):
         print(f"written to {path}")

@@ -32,7 +32,7 @@ def _configure_doctor(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(levels, "--rows", "read all rows too")
     cli.add_flag(levels, "--frames", "decode frames too")
     sample_help = "decode only this share of the episodes, such as 0.05"
-    levels.add_argument("--sample", type=_share, metavar="SHARE", help=sample_help)
+    levels.add_argument("--sample", type=cli.share, metavar="SHARE", help=sample_help)
     cli.add_flag(levels, "--all", "read all files of a remote dataset, not 500 of them at most")
     chunk_help = "warn of episodes with fewer frames; otherwise, those below 50 are noted"
     parser.add_argument("--chunk", type=cli.positive, metavar="FRAMES", help=chunk_help)
@@ -52,9 +52,9 @@ def _configure_doctor(parser: argparse.ArgumentParser) -> None:
 def _run_doctor(args: argparse.Namespace) -> int:
     """Print the findings; exit code 1 if one is at or above --fail-on."""
     try:
-        splits = {name: _parse_split(text) for name, text in args.split}
-    except ValueError as error:
-        return cli.fail(args, error, 2)
+        splits = {name: cli.episode_range(text) for name, text in args.split}
+    except argparse.ArgumentTypeError as error:
+        args.parser.error(f"argument --split: {error}")
     options = tools.DoctorOptions(
         reads_rows=args.rows or bool(splits),
         frames=(args.sample or 1.0) if args.frames or args.sample else 0.0,
@@ -77,22 +77,6 @@ def _run_doctor(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(found, indent=2))
     return int(examined.verdict.name.lower() in ("error", args.fail_on))
-
-
-def _share(text: str) -> float:
-    try:
-        if 0 < (share := float(text)) <= 1:
-            return share
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"want a share above 0 and up to 1, got {text}")
-
-
-def _parse_split(text: str) -> range:
-    first, _, stop = text.partition(":")
-    if not first.isdecimal() or not stop.isdecimal():
-        raise ValueError(f"--split wants a name and episodes such as 0:80, got {text!r}")
-    return range(int(first), int(stop))
 
 
 _DIAGNOSE_EXAMPLES = """\

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,13 +95,10 @@ def _frames(text: str) -> tuple[int, int]:
 
 def _megabytes(text: str) -> float:
     """Return a size in MB above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"want a number above 0, got {text}")
-    return value
+    with suppress(ValueError):
+        if (value := float(text)) > 0:
+            return value
+    raise argparse.ArgumentTypeError(f"want a number above 0, got {text}")
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def _configure_plan(parser: argparse.ArgumentParser) -> None:
     add("--epochs", cli.positive, 1, "number of epochs")
     add("--samples-per-second", cli.positive, 200, "samples that a rank consumes per second")
     diversity_help = "wanted distinct episodes per global batch, as a share of a uniform shuffle's"
-    add("--diversity", _share, 0.9, diversity_help)
+    add("--diversity", cli.share, 0.9, diversity_help)
     recorded = f"(what info.json records, else {config.VIDEO_GOP})"
     gop_help = f"frames from one key frame to the next {recorded}"
     add("--gop", cli.positive, None, gop_help, metavar="N")
@@ -158,13 +158,6 @@ def _rank_rows(
 def _total(sizes: tools.DatasetSizes) -> str:
     bound = "" if sizes.measured else "at most "
     return f"{bound}{format_bytes(sizes.data_bytes + sizes.video_bytes)}"
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"want a share above 0 and at most 1, got {text}")
-    return value
 
 
 _MIX_EXAMPLES = """\

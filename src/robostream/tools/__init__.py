@@ -47,7 +47,6 @@ from robostream.tools.doctor.examine import (
 )
 from robostream.tools.doctor.repair import (
     RepairReport,
-    check_folders,
     repair_dataset,
     repair_json,
     repair_text,
@@ -91,6 +90,6 @@ from robostream.tools.shuffle_quality import (
     plot_qualities,
     uniform_distinct,
 )
-from robostream.tools.staging import save_result
+from robostream.tools.staging import check_folders, save_result
 from robostream.tools.synth.recording import SynthReport, SynthSpec, make_dataset
-from robostream.tools.views import save_sheet, sheet_of, view_dataset, view_episode
+from robostream.tools.views import save_sheet, sheet_of, view_episode

@@ -24,10 +24,9 @@ from robostream.tools import convert_files
 from robostream.tools.child_processes import run_jobs
 from robostream.tools.convert_files import EpisodeFiles, SourceEpisode, sound_blocks
 from robostream.tools.staging import (
+    check_folders,
     copy_durably,
-    local_folder,
     new_file,
-    new_folder,
     staging_folder,
     visible_files,
 )
@@ -79,8 +78,7 @@ def convert_dataset(
         SelectionError: The dataset is not v2.0 or v2.1.
         WriteError: A folder is unsuitable, the disk fails, or a joined file differs.
     """
-    source = local_folder(str(root))
-    target = new_folder(copy, source)
+    source, target = check_folders(root, copy)
     meta = LeRobotDatasetMetadata(source.name, root=source)
     if not meta.info.is_v2:
         raise SelectionError(

@@ -41,7 +41,7 @@ from robostream.tools.doctor.files import Int64s, SampleTable, list_files, read_
 from robostream.tools.doctor.findings import Verdict, describe_episodes, fill, shorten
 from robostream.tools.doctor.tables import split_texts
 from robostream.tools.recorded_stats import write_stats
-from robostream.tools.staging import copy_cheaply, local_folder, new_folder, visible_files
+from robostream.tools.staging import check_folders, copy_cheaply, visible_files
 from robostream.write import PARQUET_OPTIONS, VideoPart, frame_rate, iter_packets, split_videos
 
 # Errors that are no matter of episodes; with others an episode is left out, and all after it.
@@ -58,12 +58,6 @@ class RepairReport:
     repairs: tuple[str, ...]
     left_out: range
     examined: Examination
-
-
-def check_folders(root: str, dest: Path) -> tuple[Path, Path]:
-    """Return the folders of a dataset and of its copy; raise WriteError if one is unsuitable."""
-    source = local_folder(root)
-    return source, new_folder(dest, source)
 
 
 def repair_dataset(
