@@ -52,7 +52,6 @@ def _configure_info(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_info(args: argparse.Namespace) -> int:
-    """Print the contents of the dataset."""
     dataset = f"hf://datasets/{args.dataset}" if args.repo_id else args.dataset
     meta = LeRobotDatasetMetadata(dataset, revision=args.revision)
     if not args.json:
@@ -252,7 +251,6 @@ def _configure_stats(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_stats(args: argparse.Namespace) -> int:
-    """Print the statistics, and write them if requested."""
     path = tools.find_stats_file(args.write) if args.write else None
     location = DatasetLocation(args.dataset, revision=args.revision)
     dataset = open_dataset(location, SampleOptions(episodes=args.episodes))

@@ -68,7 +68,6 @@ def _configure_synth(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_synth(args: argparse.Namespace) -> int:
-    """Make the dataset and print a report."""
     values = vars(args) | dict(zip(("min_frames", "max_frames"), args.frames, strict=True))
     values |= dict(zip(("width", "height"), args.size, strict=True))
     names = [field.name for field in dataclasses.fields(tools.SynthSpec)]
@@ -147,7 +146,6 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_convert(args: argparse.Namespace) -> int:
-    """Make the copy, measure both, and print a report."""
     names = ("data_files_size_in_mb", "video_files_size_in_mb")
     limits = {name: getattr(args, name) for name in names}
     report = tools.convert_dataset(args.root, args.copy, jobs=args.jobs, **limits)
@@ -226,7 +224,6 @@ def _configure_recode(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_recode(args: argparse.Namespace) -> int:
-    """Make the copy and print a report."""
     options = {"jobs": args.jobs, "cores": share_of_cores(1), "link": args.link}
     try:
         spec = tools.RecodeSpec(args.codec, args.gop, args.crf)

@@ -258,7 +258,6 @@ def _configure_shuffle(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_shuffle(args: argparse.Namespace) -> int:
-    """Print the table, and draw the plot if requested."""
     if args.dataset:
         meta = LeRobotDatasetMetadata(args.dataset, revision=args.revision)
         meta.ensure_readable()

@@ -75,7 +75,6 @@ def _configure_plan(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_plan(args: argparse.Namespace) -> int:
-    """Print what the run needs."""
     meta, plan, cut = open_plan(args)
     sizes = tools.measure_dataset(meta)
     rate = args.samples_per_second
@@ -83,8 +82,10 @@ def _run_plan(args: argparse.Namespace) -> int:
     mixing = tools.estimate_mixing(plan, cut, wanted=args.diversity)
     cameras = tools.list_video_cameras(meta, args.gop)
     rank = tools.estimate_rank(plan, cut, sizes, cameras, epoch_s=steps.epoch_s)
-    figures: dict[str, object] = {"episodes": plan.num_episodes, "frames": plan.num_frames}
-    figures |= {
+    share = mixing.simulated / mixing.uniform
+    figures = {
+        "episodes": plan.num_episodes,
+        "frames": plan.num_frames,
         "lanes": plan.lanes,
         "dataset": sizes,
         "steps": steps,
@@ -93,7 +94,11 @@ def _run_plan(args: argparse.Namespace) -> int:
     }
     rows = [
         *_run_rows(plan, cut, sizes, steps),
-        *_mixing_rows(plan, mixing),
+        ("order", f"{plan.lanes} lanes, each mixed over {mixing.window_frames:,} frames"),
+        ("episodes per global batch", f"{mixing.expected:.1f} expected"),
+        ("", f"{mixing.simulated:.1f} simulated ({share:.0%} of uniform: {mixing.uniform:.1f})"),
+        ("episodes per rank's batch", f"{mixing.per_rank:.1f} simulated"),
+        (f"smallest pool for {mixing.wanted:.0%}", f"{mixing.smallest_pool:,} episodes"),
         *_rank_rows(cut, rank, rate, cameras),
         ("disk per node to fetch everything once", _total(sizes)),
     ]
@@ -117,17 +122,6 @@ def _run_rows(
         ("steps in all", f"{steps.total:,}"),
         ("an epoch takes", f"{steps.epoch_s:,.0f} s"),
         ("tail of an epoch", tail),
-    ]
-
-
-def _mixing_rows(plan: EpochPlan, mixing: tools.BatchMixing) -> list[_Row]:
-    share = mixing.simulated / mixing.uniform
-    return [
-        ("order", f"{plan.lanes} lanes, each mixed over {mixing.window_frames:,} frames"),
-        ("episodes per global batch", f"{mixing.expected:.1f} expected"),
-        ("", f"{mixing.simulated:.1f} simulated ({share:.0%} of uniform: {mixing.uniform:.1f})"),
-        ("episodes per rank's batch", f"{mixing.per_rank:.1f} simulated"),
-        (f"smallest pool for {mixing.wanted:.0%}", f"{mixing.smallest_pool:,} episodes"),
     ]
 
 
@@ -190,7 +184,6 @@ def _configure_mix(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_mix(args: argparse.Namespace) -> int:
-    """Run `robostream mix`."""
     run = {"plan": _plan_mixture, "stats": _mixture_stats, "import": _import_mixture}
     return run[args.action](args)
 

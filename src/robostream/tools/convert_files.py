@@ -81,16 +81,22 @@ def sound_blocks(feature: Mapping[str, Any]) -> list[str]:
     return [name for name in blocks if (feature.get(name) or {}).get("has_audio")]
 
 
-def inspect_episode(episode: SourceEpisode, columns: Sequence[str], fps: float) -> EpisodeFiles:
-    """Return what the files of an episode hold, or raise.
+def inspect_episodes(
+    info: DatasetInfo, episodes: Sequence[SourceEpisode], on_frames: Callable[[int], object]
+) -> list[EpisodeFiles]:
+    """Return what the files of some episodes hold, or raise.
 
     DataFileError: the rows are not those of the episode. VideoFileError: a video cannot be joined
     with others without moving its frames in time.
     """
-    videos = {key: path for key, path in episode.files.items() if key is not None}
-    rows = _inspect_rows(episode.files[None], episode, columns, fps)
-    rate = write.frame_rate(fps)
-    return {None: rows} | {key: _inspect_video(videos[key], episode, rate) for key in videos}
+    columns, rate = write.row_schema(info.features).names, write.frame_rate(info.fps)
+    found = [
+        {None: _inspect_rows(episode, columns, info.fps)}
+        | {key: _inspect_video(episode, key, rate) for key in info.video_keys}
+        for episode in episodes
+    ]
+    on_frames(sum(episode.num_frames for episode in episodes))
+    return found
 
 
 def stored_schema(path: Path, columns: Sequence[str]) -> pa.Schema:
@@ -99,9 +105,8 @@ def stored_schema(path: Path, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
 
 
-def _inspect_rows(
-    path: Path, episode: SourceEpisode, columns: Sequence[str], fps: float
-) -> write.EpisodeFile:
+def _inspect_rows(episode: SourceEpisode, columns: Sequence[str], fps: float) -> write.EpisodeFile:
+    path = episode.files[None]
     try:
         metadata = pq.read_metadata(path)
         schema = stored_schema(path, columns)
@@ -126,7 +131,8 @@ def _inspect_rows(
     return write.EpisodeFile(path, path.stat().st_size, metadata.num_rows, 0, kind)
 
 
-def _inspect_video(path: Path, episode: SourceEpisode, rate: Fraction) -> write.EpisodeFile:
+def _inspect_video(episode: SourceEpisode, camera: str, rate: Fraction) -> write.EpisodeFile:
+    path = episode.files[camera]
     try:
         index = build_index(LocalSource(path))
     except (MissingFileError, DamagedFileError) as error:

@@ -140,7 +140,7 @@ def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
         several = f"All {len(lengths):,} episodes have"
         which = several if len(lengths) > 1 else "The only episode has"
         return page.section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
-    chart = page.histogram_html(lengths, unit="frames", marked=view.length)
+    chart = page.histogram_html(lengths, marked=view.length)
     lead = f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode"
     lead += f" {view.episode} is orange."
     return page.section_html("Lengths", lead, chart)

@@ -72,10 +72,9 @@ def convert_weights(
     return [weight / sum(weights) for weight in weights]
 
 
-def format_mixture(sources: Sequence[Mapping[str, Any]]) -> str:
+def format_mixture(sources: Sequence[dict[str, Any]]) -> str:
     """Return sources as the YAML of a mixture. Pure."""
-    text: str = yaml.safe_dump({"sources": [*map(dict, sources)]}, sort_keys=False, width=1000)
-    return text
+    return str(yaml.safe_dump({"sources": sources}, sort_keys=False, width=1000))
 
 
 def _listed(entry: Any, number: int, path: Path) -> Iterator[ListedDataset]:

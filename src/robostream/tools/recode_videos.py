@@ -149,16 +149,12 @@ class RecodeSpec:
     crf: float | None = None  # lower is better and larger; None for that of `config.RECODE_CRF`
 
     def __post_init__(self) -> None:
-        if self.codec not in CODECS:
-            raise ValueError(f"want one of the codecs {', '.join(CODECS)}; got {self.codec!r}")
         if self.crf is None:
             object.__setattr__(self, "crf", config.RECODE_CRF[self.codec])
         if not 0 <= (self.crf or 0) <= _MOST_CRF[self.codec]:
             raise ValueError(
                 f"want a crf of 0 to {_MOST_CRF[self.codec]} for {self.codec}, got {self.crf}"
             )
-        if self.gop < 1:
-            raise ValueError(f"want a key frame every 1 frame or more, got a gop of {self.gop}")
 
     def encoder(self, threads: int) -> VideoEncoderConfig:
         """Return the encoder's options.

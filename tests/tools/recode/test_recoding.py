@@ -292,16 +292,8 @@ def test_videos_that_cannot_be_encoded_are_rejected(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["av1_multifile"]
 
 
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"codec": "divx"}, "h264, hevc, libsvtav1; got 'divx'"),
-        ({"crf": 52.0}, "crf of 0 to 51"),
-        ({"crf": float("nan")}, "crf of 0 to 51"),
-        ({"gop": 0}, "gop of 0"),
-    ],
-)
-def test_a_spec_is_checked(options: dict[str, Any], complaint: str) -> None:
-    """Unknown codecs and impossible qualities and GOPs raise ValueError."""
-    with pytest.raises(ValueError, match=complaint):
-        RecodeSpec(**options)
+@pytest.mark.parametrize("crf", [52.0, float("nan")])
+def test_a_quality_is_checked(crf: float) -> None:
+    """An impossible one raises ValueError."""
+    with pytest.raises(ValueError, match="crf of 0 to 51"):
+        RecodeSpec(crf=crf)
