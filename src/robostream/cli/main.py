@@ -44,7 +44,6 @@ _MODULES = {
     **dict.fromkeys(("synth", "convert", "recode"), "make"),
     **dict.fromkeys(("order", "explain", "shuffle"), "order"),
     **dict.fromkeys(("cache", "env"), "machine"),
-    "mix": "plan",
     "diagnose": "doctor",
 }
 

@@ -71,13 +71,13 @@ def _run_order(args: argparse.Namespace) -> int:
         shown = track(islice(receipts, wanted), "order", wanted, "steps")
         try:
             with args.log.open("w") as file:
-                written = tools.write_order_log(file, state, shown)
+                tools.write_order_log(file, state, shown)
         except OSError as error:
             raise WriteError(
                 f"cannot write the log {args.log}: {error.strerror}. Choose another file, or free "
                 "space."
             ) from error
-        print(f"{written:,} steps written to {args.log}")
+        print(f"{wanted:,} steps written to {args.log}")
         return 0
     first = islice(receipts, args.steps or _SHOWN_STEPS)
     if args.json:

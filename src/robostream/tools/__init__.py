@@ -7,7 +7,6 @@ recorded_stats.py   computed statistics beside those of stats.json, and written 
 order_log.py        logs of an order, and where two of them differ
 explain.py          which frames, files and bytes made a batch of a run
 machine.py          versions, FFmpeg's decoders, the GPU, and where to decode
-mixture_import.py   lists of other projects, converted to a mixture
 page.py             HTML pages that fetch nothing: the frame, sections, tables, charts
 views.py            thumbnails and contact sheets; reads what is shown of an episode
 inspect_page.py     the page of a dataset
@@ -60,12 +59,6 @@ from robostream.tools.explain import (
 )
 from robostream.tools.inspect_page import inspect_html, viewer_command
 from robostream.tools.machine import check_gpu, describe_software
-from robostream.tools.mixture_import import (
-    ListedDataset,
-    convert_weights,
-    format_mixture,
-    read_list,
-)
 from robostream.tools.order_log import (
     Comparison,
     compare_order_logs,

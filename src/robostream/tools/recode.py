@@ -16,7 +16,6 @@ from robostream.errors import VideoFileError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import write_bytes_atomic
 from robostream.tools.child_processes import run_jobs
-from robostream.tools.doctor.files import list_files
 from robostream.tools.recode_videos import RecodeSpec, VideoFrames, VideoJob, encode_and_check
 from robostream.tools.staging import (
     check_folders,
@@ -129,32 +128,35 @@ def _inspect_videos(
         )
     sizes: dict[tuple[int, int], str] = {}
     videos = []
-    for listed in list_files(meta):
-        if listed.camera not in cameras:
-            continue
-        file = root / listed.file
-        index = VideoFrames(file).index
-        if np.any(np.diff(index.pts.astype(np.int64)) <= 0):
-            raise VideoFileError(
-                f"{file}: two frames have the same presentation time, so rows cannot be matched "
-                "to frames. Record the file again."
-            )
-        for setup in index.configs:
-            sizes.setdefault((setup.width, setup.height), str(file))
-        videos.append(_SourceVideo(listed.camera, listed.file, index.num_frames, index.file_bytes))
-    for (width, height), name in sizes.items():
-        options = spec.encoder(1)
-        if width % 2 or height % 2:
-            raise ValueError(
-                f"{name}: want frames of even width and height for {options.pix_fmt}, which stores "
-                f"one colour for 2x2 pixels; found {width}x{height}. Crop or pad them when "
-                "recording."
-            )
-        try:
-            check_encoder(options, width=width, height=height)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+    for camera in cameras:
+        columns = [meta.episodes[f"videos/{camera}/{name}_index"] for name in ("chunk", "file")]
+        for place in np.unique(np.stack(columns, axis=1), axis=0).tolist():
+            file = meta.info.video_file(camera, *place)
+            index = VideoFrames(root / file).index
+            if np.any(np.diff(index.pts.astype(np.int64)) <= 0):
+                raise VideoFileError(
+                    f"{root / file}: two frames have the same presentation time, so rows cannot be "
+                    "matched to frames. Record the file again."
+                )
+            for setup in index.configs:
+                sizes.setdefault((setup.width, setup.height), str(root / file))
+            videos.append(_SourceVideo(camera, file, index.num_frames, index.file_bytes))
+    for (width, height), file in sizes.items():
+        _check_size(spec, width, height, file)
     return videos
+
+
+def _check_size(spec: RecodeSpec, width: int, height: int, file: str) -> None:
+    options = spec.encoder(1)
+    if width % 2 or height % 2:
+        raise ValueError(
+            f"{file}: want frames of even width and height for {options.pix_fmt}, which stores one "
+            f"colour for 2x2 pixels; found {width}x{height}. Crop or pad them when recording."
+        )
+    try:
+        check_encoder(options, width=width, height=height)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
 
 
 def _copy(source: Path, staging: Path, name: str, *, link: bool) -> str:
