@@ -76,7 +76,14 @@ def _run_synth(args: argparse.Namespace) -> int:
         report = tools.make_dataset(args.dest, spec, jobs=args.jobs)
     except ValueError as error:  # an option that is out of range or that the encoder rejects
         return cli.fail(args, error, 2)
-    cli.print_result(args, report, _synth_text(report))
+    pairs = report.camera_kbit_per_s.items()
+    rates = "".join(f"\n  {key}: {rate:.0f} kbit/s" for key, rate in pairs)
+    size = format_bytes(report.size_bytes)
+    text = (
+        f"{report.path}: {report.episodes} episodes, {report.frames} frames, {report.tasks} tasks\n"
+        f"  files: {report.data_files} of rows, {report.video_files} of video; {size} in all{rates}"
+    )
+    cli.print_result(args, report, text)
     return 0
 
 
@@ -107,16 +114,6 @@ def _size(text: str) -> tuple[int, int]:
     except ValueError:
         raise argparse.ArgumentTypeError(f"want WIDTHxHEIGHT, got {text!r}") from None
     return width, height
-
-
-def _synth_text(report: tools.SynthReport) -> str:
-    pairs = report.camera_kbit_per_s.items()
-    rates = "".join(f"\n  {key}: {rate:.0f} kbit/s" for key, rate in pairs)
-    size = format_bytes(report.size_bytes)
-    return (
-        f"{report.path}: {report.episodes} episodes, {report.frames} frames, {report.tasks} tasks\n"
-        f"  files: {report.data_files} of rows, {report.video_files} of video; {size} in all{rates}"
-    )
 
 
 logger = logging.getLogger(__name__)

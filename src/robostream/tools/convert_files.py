@@ -90,7 +90,7 @@ def inspect_episodes(
     with others without moving its frames in time.
     """
     columns, rate = write.row_schema(info.features).names, write.frame_rate(info.fps)
-    found = [
+    found: list[EpisodeFiles] = [
         {None: _inspect_rows(episode, columns, info.fps)}
         | {key: _inspect_video(episode, key, rate) for key in info.video_keys}
         for episode in episodes
