@@ -206,13 +206,10 @@ def _run_inspect(args: argparse.Namespace) -> int:
     if not (args.html or args.png):
         args.parser.error("want --html PAGE, --png SHEET or both: say what to make")
     location = DatasetLocation(args.dataset, revision=args.revision)
-    try:
-        dataset = open_dataset(location, SampleOptions(camera_keys=args.camera_keys))
-        view = tools.view_episode(dataset, args.episode)
-        if args.png:
-            tools.save_sheet(args.png, tools.sheet_of(dataset, view))
-    except SelectionError as error:
-        return cli.fail(args, error, 2)
+    dataset = open_dataset(location, SampleOptions(camera_keys=args.camera_keys))
+    view = tools.view_episode(dataset, args.episode)
+    if args.png:
+        tools.save_sheet(args.png, tools.sheet_of(dataset, view))
     if args.html:
         page = tools.inspect_html(dataset, view)
         tools.save_result(args.html, page.encode())
@@ -312,6 +309,6 @@ def _largest(differences: dict[str, float | None]) -> tuple[str, float] | None:
 
 SUBCOMMANDS = {
     "info": cli.Command(_INFO_EXAMPLES, _configure_info, _run_info),
-    "inspect": cli.Command(_INSPECT_EXAMPLES, _configure_inspect, _run_inspect),
+    "inspect": cli.Command(_INSPECT_EXAMPLES, _configure_inspect, _run_inspect, (SelectionError,)),
     "stats": cli.Command(_STATS_EXAMPLES, _configure_stats, _run_stats),
 }

@@ -105,10 +105,7 @@ def _run_diagnose(args: argparse.Namespace) -> int:
     """Print what was seen; exit code 1 if the episode does not decode."""
     location = DatasetLocation(args.dataset, args.root, args.revision, args.data_files_root)
     options = {"cameras": args.cameras, "device": args.video_decode_device}
-    try:
-        look = tools.look_closely(location, episode=args.episode, **options)
-    except SelectionError as error:
-        return cli.fail(args, error, 2)
+    look = tools.look_closely(location, episode=args.episode, **options)
     text = tools.look_text(look, width=cli.text_width())
     cli.print_result(args, tools.look_json(look), text)
     return 0 if look.decodes else 1
@@ -116,5 +113,7 @@ def _run_diagnose(args: argparse.Namespace) -> int:
 
 SUBCOMMANDS = {
     "doctor": cli.Command(_DOCTOR_EXAMPLES, _configure_doctor, _run_doctor),
-    "diagnose": cli.Command(_DIAGNOSE_EXAMPLES, _configure_diagnose, _run_diagnose),
+    "diagnose": cli.Command(
+        _DIAGNOSE_EXAMPLES, _configure_diagnose, _run_diagnose, (SelectionError,)
+    ),
 }

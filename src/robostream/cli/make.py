@@ -16,7 +16,7 @@ from robostream.bench import consume, limit_time, run_rounds
 from robostream.byte_sizes import format_bytes
 from robostream.cli import arguments as cli
 from robostream.config import RECODE_CRF
-from robostream.errors import DatasetError, RobostreamError
+from robostream.errors import DatasetError, SelectionError
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset, share_of_cores
 
 _SYNTH_EXAMPLES = """\
@@ -71,11 +71,8 @@ def _run_synth(args: argparse.Namespace) -> int:
     values = vars(args) | dict(zip(("min_frames", "max_frames"), args.frames, strict=True))
     values |= dict(zip(("width", "height"), args.size, strict=True))
     names = [field.name for field in dataclasses.fields(tools.SynthSpec)]
-    try:
-        spec = tools.SynthSpec(**{name: values[name] for name in names})
-        report = tools.make_dataset(args.dest, spec, jobs=args.jobs)
-    except ValueError as error:  # an option that is out of range or that the encoder rejects
-        return cli.fail(args, error, 2)
+    spec = tools.SynthSpec(**{name: values[name] for name in names})
+    report = tools.make_dataset(args.dest, spec, jobs=args.jobs)
     pairs = report.camera_kbit_per_s.items()
     rates = "".join(f"\n  {key}: {rate:.0f} kbit/s" for key, rate in pairs)
     size = format_bytes(report.size_bytes)
@@ -222,13 +219,8 @@ def _configure_recode(parser: argparse.ArgumentParser) -> None:
 
 def _run_recode(args: argparse.Namespace) -> int:
     options = {"jobs": args.jobs, "cores": share_of_cores(1), "link": args.link}
-    try:
-        spec = tools.RecodeSpec(args.codec, args.gop, args.crf)
-        report = tools.recode_dataset(args.root, args.copy, spec, **options)
-    except RobostreamError:
-        raise
-    except ValueError as error:  # an option that is out of range or that the encoder rejects
-        return cli.fail(args, error, 2)
+    spec = tools.RecodeSpec(args.codec, args.gop, args.crf)
+    report = tools.recode_dataset(args.root, args.copy, spec, **options)
     cli.print_result(args, report, _recode_text(report))
     return 0
 
@@ -248,8 +240,9 @@ def _recode_text(report: tools.RecodeReport) -> str:
     )
 
 
+# Their usage errors: an option that is out of range or that the encoder rejects.
 SUBCOMMANDS = {
-    "synth": cli.Command(_SYNTH_EXAMPLES, _configure_synth, _run_synth),
+    "synth": cli.Command(_SYNTH_EXAMPLES, _configure_synth, _run_synth, (ValueError,)),
     "convert": cli.Command(_CONVERT_EXAMPLES, _configure_convert, _run_convert),
-    "recode": cli.Command(_RECODE_EXAMPLES, _configure_recode, _run_recode),
+    "recode": cli.Command(_RECODE_EXAMPLES, _configure_recode, _run_recode, (SelectionError,)),
 }

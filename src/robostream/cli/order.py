@@ -145,14 +145,11 @@ def _run_explain(args: argparse.Namespace) -> int:
     location = DatasetLocation(args.dataset, revision=args.revision)
     state = tools.load_state(args.state)
     cut = Cut(0, args.world_size, args.batch_size, drop_last=False)
-    try:
-        dataset = open_dataset(location, SampleOptions(episodes=args.episodes))
-        place = {"epoch": args.epoch, "counted_from": args.counted_from}
-        found = tools.explain_batch(dataset, state, cut, args.step, **place)
-        if args.png:
-            tools.save_sheet(args.png, tools.batch_sheet(dataset, found, most=args.most))
-    except SelectionError as error:
-        return cli.fail(args, error, 2)
+    dataset = open_dataset(location, SampleOptions(episodes=args.episodes))
+    place = {"epoch": args.epoch, "counted_from": args.counted_from}
+    found = tools.explain_batch(dataset, state, cut, args.step, **place)
+    if args.png:
+        tools.save_sheet(args.png, tools.batch_sheet(dataset, found, most=args.most))
     result = dataclasses.asdict(found) | {"digest": format_receipt(found.digest)}
     text = _explanation_text(found, args.most)
     if args.log:
@@ -289,6 +286,6 @@ def _image_path(text: str) -> Path:
 
 SUBCOMMANDS = {
     "order": cli.Command(_ORDER_EXAMPLES, _configure_order, _run_order),
-    "explain": cli.Command(_EXPLAIN_EXAMPLES, _configure_explain, _run_explain),
+    "explain": cli.Command(_EXPLAIN_EXAMPLES, _configure_explain, _run_explain, (SelectionError,)),
     "shuffle": cli.Command(_SHUFFLE_EXAMPLES, _configure_shuffle, _run_shuffle),
 }

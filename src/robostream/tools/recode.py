@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from robostream import config
-from robostream.errors import VideoFileError
+from robostream.errors import SelectionError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import write_bytes_atomic
 from robostream.tools.child_processes import run_jobs
@@ -75,7 +75,7 @@ def recode_dataset(
     Raises:
         DatasetError: The dataset, or one of its videos, cannot be read.
         WriteError: A folder is unsuitable, or the disk or an encoder fails.
-        ValueError: The dataset has no videos that can be encoded with `spec`.
+        SelectionError: The dataset has no videos that can be encoded with `spec`.
     """
     source, target = check_folders(root, copy)
     meta = LeRobotDatasetMetadata(source.name, root=source)
@@ -122,7 +122,7 @@ def _inspect_videos(
     meta.ensure_readable()
     cameras = [key for key in meta.video_keys if key not in meta.depth_keys]
     if not cameras:
-        raise ValueError(
+        raise SelectionError(
             f"{root}: want a colour camera stored as video, found none (cameras: "
             f"{', '.join(meta.camera_keys) or 'none'}), so there is nothing to encode"
         )
@@ -149,14 +149,14 @@ def _inspect_videos(
 def _check_size(spec: RecodeSpec, width: int, height: int, file: str) -> None:
     options = spec.encoder(1)
     if width % 2 or height % 2:
-        raise ValueError(
+        raise SelectionError(
             f"{file}: want frames of even width and height for {options.pix_fmt}, which stores one "
             f"colour for 2x2 pixels; found {width}x{height}. Crop or pad them when recording."
         )
     try:
         check_encoder(options, width=width, height=height)
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
+        raise SelectionError(f"{file}: {error}") from error
 
 
 def _copy(source: Path, staging: Path, name: str, *, link: bool) -> str:

@@ -17,7 +17,7 @@ from av.video.frame import PictureType
 from av.video.reformatter import VideoReformatter
 
 from robostream import config, decode
-from robostream.errors import VideoFileError, WriteError
+from robostream.errors import SelectionError, VideoFileError, WriteError
 from robostream.storage import LocalSource
 from robostream.tools.staging import new_file
 from robostream.write import VideoEncoderConfig, add_stream, encode_frame
@@ -152,7 +152,7 @@ class RecodeSpec:
         if self.crf is None:
             object.__setattr__(self, "crf", config.RECODE_CRF[self.codec])
         if not 0 <= (self.crf or 0) <= _MOST_CRF[self.codec]:
-            raise ValueError(
+            raise SelectionError(
                 f"want a crf of 0 to {_MOST_CRF[self.codec]} for {self.codec}, got {self.crf}"
             )
 
