@@ -42,7 +42,6 @@ def _configure_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def _size(text: str) -> int:
-    """Return a number of bytes, for argparse."""
     try:
         return parse_bytes(text)
     except ValueError as error:

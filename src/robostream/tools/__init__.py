@@ -21,7 +21,6 @@ convert_files.py    its files: what they hold, where they go, joined and compare
 """
 
 from robostream.tools.budget import (
-    BatchMixing,
     DatasetSizes,
     RankNeeds,
     RunSteps,
@@ -84,5 +83,5 @@ from robostream.tools.shuffle_quality import (
     uniform_distinct,
 )
 from robostream.tools.staging import check_folders, save_result
-from robostream.tools.synth.recording import SynthReport, SynthSpec, make_dataset
+from robostream.tools.synth.recording import SynthSpec, make_dataset
 from robostream.tools.views import save_sheet, sheet_of, view_episode

@@ -25,7 +25,7 @@ from robostream.tools.child_processes import run_jobs
 from robostream.tools.convert_files import EpisodeFiles, SourceEpisode, sound_blocks
 from robostream.tools.staging import (
     check_folders,
-    copy_durably,
+    copy_cheaply,
     new_file,
     staging_folder,
     visible_files,
@@ -142,7 +142,7 @@ def _copy_others(source: Path, episodes: Sequence[SourceEpisode], staging: Path)
     for name in visible_files(source):
         is_replaced = name in _REPLACED or name.startswith(_REPLACED_FOLDERS)
         if not is_replaced and source / name not in joined:
-            copy_durably(source / name, staging / name)
+            copy_cheaply(source / name, staging / name, link=False)
             copied += 1
     return copied
 

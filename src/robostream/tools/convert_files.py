@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,7 +32,6 @@ from robostream.tools.staging import new_file
 
 logger = logging.getLogger(__name__)
 
-Bytes = npt.NDArray[np.uint8]
 EpisodeFiles = Mapping[str | None, write.EpisodeFile]
 
 # What says which frames the rows of a file are.
@@ -42,7 +40,6 @@ _NUMBERS = pa.schema(
 )
 # Integers as wide as the floating-point numbers, whose bits they are compared by.
 _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
-_UNCONVERTED = "robostream also streams the dataset as it is, without a conversion."
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +145,8 @@ def _inspect_video(episode: SourceEpisode, camera: str, rate: Fraction) -> write
         raise VideoFileError(
             f"{where}: want frames at 0, 1/{float(rate):g}, 2/{float(rate):g} s ... with one codec "
             "configuration, found others, so the video cannot be joined with others without "
-            f"moving frames in time. {_UNCONVERTED}"
+            "moving frames in time. robostream also streams the dataset as it is, without a "
+            "conversion."
         )
     setup = index.configs[0]
     parameters = f"{setup.decoder} {setup.width}x{setup.height} {setup.extradata.hex()}"

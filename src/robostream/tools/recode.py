@@ -20,7 +20,6 @@ from robostream.tools.recode_videos import RecodeSpec, VideoFrames, VideoJob, en
 from robostream.tools.staging import (
     check_folders,
     copy_cheaply,
-    copy_durably,
     staging_folder,
     visible_files,
 )
@@ -163,10 +162,9 @@ def _copy(source: Path, staging: Path, name: str, *, link: bool) -> str:
     """Copy an unchanged file; return how."""
     target = staging / name
     target.unlink(missing_ok=True)  # an interrupted run may have left a part of it
-    if name.startswith(("data/", "videos/")):
-        return copy_cheaply(source / name, target, link=link)
-    # These are small and may be edited in place; a hard link would change the original too.
-    return copy_durably(source / name, target)
+    # Other files are small and may be edited in place, which would change a linked original too.
+    may_link = link and name.startswith(("data/", "videos/"))
+    return copy_cheaply(source / name, target, link=may_link)
 
 
 def _write_info(
@@ -188,7 +186,6 @@ def _write_info(
 
 
 def _camera_bytes(videos: list[_SourceVideo], copy: Path) -> dict[str, tuple[int, int]]:
-    """Return the size of each camera's videos before and after."""
     before, after = Counter[str](), Counter[str]()
     for video in videos:
         before[video.camera] += video.size_bytes

@@ -176,28 +176,21 @@ def copy_cheaply(source: Path, target: Path, *, link: bool) -> str:
     """Copy a file without writing its bytes again where possible, and return how.
 
     "cloned", or "linked" with `link` where the disk cannot clone: one file under two names, so
-    editing one changes both. Else "copied".
+    editing one changes both. Else "copied". Blocks until the file is on disk.
     """
     source = source.resolve()  # a Hub snapshot is full of symbolic links
     target.parent.mkdir(parents=True, exist_ok=True)
+    how = "cloned"
     try:
         with open(source, "rb") as original, open(target, "wb") as copy:
             fcntl.ioctl(copy, _FICLONE, original.fileno())
     except OSError:
         target.unlink(missing_ok=True)
-    else:
-        sync_to_disk(target)
-        return "cloned"
-    if link:
-        with suppress(OSError):  # another disk, or one without links
-            os.link(source, target)
-            return "linked"
-    return copy_durably(source, target)
-
-
-def copy_durably(source: Path, target: Path) -> str:
-    """Copy a file's bytes, wait until they are on disk, and return "copied"."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+        if link:
+            with suppress(OSError):  # another disk, or one without links
+                os.link(source, target)
+                return "linked"
+        how = "copied"
+        shutil.copyfile(source, target)
     sync_to_disk(target)
-    return "copied"
+    return how
