@@ -235,8 +235,7 @@ def _configure_stats(parser: argparse.ArgumentParser) -> None:
     add = partial(cli.add_option, parser)
     cli.add_dataset(parser)
     cli.add_episodes(parser)
-    features_help = "only these features (all)"
-    add("--features", str, None, features_help, nargs="+", metavar="KEY")
+    add("--features", str, None, "only these features (all)", nargs="+", metavar="KEY")
     images_help = "decode cameras too, the frames that LeRobot samples; takes much longer"
     cli.add_flag(parser, "--images", images_help)
     write_help = (

@@ -92,8 +92,7 @@ def _configure_diagnose(parser: argparse.ArgumentParser) -> None:
     cli.add_option(parser, "--episode", int, 0, "the episode to decode")
     several = {"dest": "cameras", "nargs": "+", "action": "extend", "metavar": "KEY"}
     cli.add_option(parser, "--camera", str, None, "the cameras to look at (all)", **several)
-    root_help = "folder or URL of the dataset, if DATASET is only its name"
-    parser.add_argument("--root", help=root_help)
+    parser.add_argument("--root", help="folder or URL of the dataset, if DATASET is only its name")
     files_help = "where data/ and videos/ are, if not beside meta/"
     parser.add_argument("--data-files-root", metavar="URL", help=files_help)
     cuda_help = "cuda: the GPU must be able to decode the videos too"

@@ -59,8 +59,7 @@ def _configure_synth(parser: argparse.ArgumentParser) -> None:
     add("--codec", str, default.codec, "libsvtav1, h264, hevc, ...")
     add("--gop", cli.positive, default.gop, "frames from one key frame to the next")
     add("--crf", float, default.crf, "quality, lower is better")
-    preset_help = "speed against size (12 for libsvtav1, else the codec's default)"
-    add("--preset", str, None, preset_help)
+    add("--preset", str, None, "speed against size (12 for libsvtav1, else the codec's default)")
     file_help = "start a new {} file beyond this; may be a fraction".format
     mb: dict[str, Any] = {"type": _megabytes, "metavar": "MB"}
     add("--data-file-mb", default=default.data_file_mb, help=file_help("Parquet"), **mb)
@@ -203,7 +202,7 @@ def _configure_recode(parser: argparse.ArgumentParser) -> None:
     default, add = tools.RecodeSpec(), partial(cli.add_option, parser)
     parser.add_argument("root", metavar="ROOT", help="the folder of a dataset on this machine")
     parser.add_argument("copy", metavar="COPY", help="the folder to make; it must not exist")
-    add("--codec", str, default.codec, "the new codec", choices=tools.RECODE_CODECS)
+    add("--codec", str, default.codec, "the new codec", choices=tuple(RECODE_CRF))
     add("--gop", cli.positive, default.gop, "frames from one key frame to the next")
     crfs = ", ".join(f"{crf:g} for {codec}" for codec, crf in RECODE_CRF.items())
     add("--crf", float, None, f"quality, lower is better ({crfs})")

@@ -67,7 +67,6 @@ from robostream.tools.order_log import (
 )
 from robostream.tools.page import page_html, read_style, section_html, table_html, tile_html
 from robostream.tools.recode import RecodeReport, recode_dataset
-from robostream.tools.recode_videos import CODECS as RECODE_CODECS
 from robostream.tools.recode_videos import RecodeSpec
 from robostream.tools.recorded_stats import (
     StatsDifference,

@@ -24,7 +24,6 @@ from robostream.write import VideoEncoderConfig, add_stream, encode_frame
 
 # The largest crf of each codec, which is the lowest quality.
 _MOST_CRF = {"h264": 51, "hevc": 51, "libsvtav1": 63}
-CODECS = tuple(_MOST_CRF)
 # Longer than any encoder takes for one frame, or to flush at the end.
 _STALL_S = 5 * config.ENCODER_STALL_S
 # The least number of frames decoded at a time; their packets are in memory together.
@@ -144,7 +143,7 @@ def _differ(made: VideoFrames, want: str, found: str) -> WriteError:
 class RecodeSpec:
     """How colour videos are encoded."""
 
-    codec: str = config.RECODE_CODEC  # one of CODECS
+    codec: str = config.RECODE_CODEC  # one of `config.RECODE_CRF`
     gop: int = config.VIDEO_GOP  # frames per key frame
     crf: float | None = None  # lower is better and larger; None for that of `config.RECODE_CRF`
 

@@ -46,7 +46,6 @@ from robostream.write import PARQUET_OPTIONS, VideoPart, frame_rate, iter_packet
 
 # Errors that are no matter of episodes; with others an episode is left out, and all after it.
 _NOT_FATAL = ("tasks", "leakage")
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating)
 _STATS = ("stats-missing", "stats-wrong", "stats-stale", "quantiles", "image-stats")
 
 
@@ -219,7 +218,8 @@ def _repair_rows(copy: _Copy) -> Iterator[str]:
             index = (np.cumsum(lengths) - lengths)[episodes] + frames
             wanted = {"episode_index": episodes, "frame_index": frames, "index": index}
             found = pq.read_table(path, columns=[*wanted, "timestamp"])
-            if not all(any(test(kind) for test in _NUMBERS) for kind in found.schema.types):
+            kinds = found.schema.types
+            if not all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
                 continue
             times_s, wanted_s = found["timestamp"].to_numpy(), frames / copy.fps
             starts_s = np.repeat(times_s[frames == 0], file.column("length"))
