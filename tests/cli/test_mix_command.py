@@ -49,6 +49,19 @@ def test_an_imported_list_can_be_read(
     ]
 
 
+def test_what_is_printed_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names with signs of YAML survive."""
+    (tmp_path / "list.json").write_text(json.dumps([["yes: no #1", 1, "on"], ["b", 3]]))
+    main(["mix", "import", str(tmp_path / "list.json")])
+    (tmp_path / "mix.yaml").write_text(capsys.readouterr().out)
+    sources = read_mixture_file(tmp_path / "mix.yaml")["sources"]
+
+    assert [(s.repo_id, s.weight, s.group) for s in sources] == [
+        ("yes: no #1", 0.25, "on"),
+        ("b", 0.75, None),
+    ]
+
+
 def test_weights_that_multiply_frames_are_converted(
     listing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

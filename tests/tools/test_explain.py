@@ -186,6 +186,7 @@ def test_states_are_found_in_json_and_checkpoints(tmp_path: Path) -> None:
         ("a.json", "[1, 2]", "found 0"),
         ("a.json", '{"batches_consumed": 3, "batch_size": 4}', "only count batches"),
         ("a.pt", "no checkpoint", "cannot be read"),
+        ("b.pt", "hello", "cannot be read"),
         ("none.json", None, "cannot be read"),
     ],
 )

@@ -16,7 +16,7 @@ from robostream import LeRobotDataset
 from robostream.assemble import DatasetLocation, OpenedDataset, SampleOptions, open_dataset
 from robostream.errors import SelectionError
 from robostream.testing import serve_files
-from robostream.tools import inspect_html, sheet_of, view_dataset, view_episode, viewer_command
+from robostream.tools import inspect_html, sheet_of, view_episode, viewer_command
 from robostream.write import create_writer
 from tests.bench.chromium import look_at
 from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
@@ -28,7 +28,7 @@ def opened(root: Path | str) -> OpenedDataset:
 
 
 def page_of(dataset: OpenedDataset, episode: int = 0) -> str:
-    return inspect_html(dataset.meta, view_episode(dataset, episode), view_dataset(dataset))
+    return inspect_html(dataset, view_episode(dataset, episode))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,7 +67,7 @@ def test_images_of_the_page_are_its_thumbnails() -> None:
     """Embedded as JPEG, in the order of cameras and frames."""
     dataset = opened(FIXTURES / "h264_long_gop")
     view = view_episode(dataset, 2)
-    page = inspect_html(dataset.meta, view, view_dataset(dataset))
+    page = inspect_html(dataset, view)
     encoded = re.findall(r'alt="frame (\d+) of ([^"]+)" src="data:image/jpeg;base64,([^"]+)"', page)
 
     assert [(int(f), key) for f, key, _ in encoded] == [
@@ -98,7 +98,7 @@ def test_a_camera_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     (root / "videos/observation.images.wrist/chunk-000/file-000.mp4").write_bytes(b"no video")
     dataset = opened(root)
     view = view_episode(dataset, 0)
-    page = inspect_html(dataset.meta, view, view_dataset(dataset))
+    page = inspect_html(dataset, view)
 
     assert isinstance(view.strips["observation.images.wrist"], str)
     assert "file-000.mp4" in page

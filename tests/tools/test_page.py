@@ -110,7 +110,7 @@ def test_names_are_escaped_and_more_lines_than_colours_are_dashed() -> None:
 @given(lengths=hnp.arrays(np.int64, st.integers(1, 50), elements=st.integers(1, 500)))
 def test_bars_count_all_values_and_one_is_marked(lengths: np.ndarray) -> None:
     """The marked bar holds the marked value."""
-    html = histogram_html(lengths, unit="frames", marked=float(lengths[0]))
+    html = histogram_html(lengths, marked=float(lengths[0]))
     bars = re.findall(r'class="(bar[^"]*)".*?<title>(\d+) of ([\d,]+) to ([\d,]+)', html)
     (chosen,) = [bar for bar in bars if "chosen" in bar[0]]
 

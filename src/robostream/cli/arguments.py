@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +21,15 @@ DATASET_HELP = "a local folder, a Hub name such as lerobot/pusht, or an fsspec U
 
 
 class Command(NamedTuple):
-    """A subcommand: the examples in its help, what adds its arguments, and what runs it."""
+    """A subcommand: the examples in its help, what adds its arguments, and what runs it.
+
+    `usage_errors` come from wrong arguments: the exit code is 2, not 1.
+    """
 
     EXAMPLES: str
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+    usage_errors: tuple[type[Exception], ...] = ()
 
 
 def positive(text: str) -> int:
@@ -51,17 +56,19 @@ def episode_range(text: str) -> range:
     return range(int(first), int(stop) if colon else int(first) + 1)
 
 
+def share(text: str) -> float:
+    """Return a share above 0 and up to 1, for argparse."""
+    with suppress(ValueError):
+        if 0 < (value := float(text)) <= 1:
+            return value
+    raise argparse.ArgumentTypeError(f"want a share above 0 and up to 1, got {text}")
+
+
 class _JoinRanges(argparse.Action):
     """Stores several ranges as one list of numbers."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
         setattr(namespace, self.dest, [number for part in values for number in part])
-
-
-def fail(args: argparse.Namespace, error: Exception, code: int) -> int:
-    """Print an error in one line, with the command's own options in it; return the exit code."""
-    print(f"{args.parser.prog}: {args.parser.name_options(str(error))}", file=sys.stderr)
-    return code
 
 
 def add_option(

@@ -52,7 +52,6 @@ def _configure_info(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_info(args: argparse.Namespace) -> int:
-    """Print the contents of the dataset."""
     dataset = f"hf://datasets/{args.dataset}" if args.repo_id else args.dataset
     meta = LeRobotDatasetMetadata(dataset, revision=args.revision)
     if not args.json:
@@ -207,15 +206,12 @@ def _run_inspect(args: argparse.Namespace) -> int:
     if not (args.html or args.png):
         args.parser.error("want --html PAGE, --png SHEET or both: say what to make")
     location = DatasetLocation(args.dataset, revision=args.revision)
-    try:
-        dataset = open_dataset(location, SampleOptions(camera_keys=args.camera_keys))
-        view = tools.view_episode(dataset, args.episode)
-        if args.png:
-            tools.save_sheet(args.png, tools.sheet_of(dataset, view))
-    except SelectionError as error:
-        return cli.fail(args, error, 2)
+    dataset = open_dataset(location, SampleOptions(camera_keys=args.camera_keys))
+    view = tools.view_episode(dataset, args.episode)
+    if args.png:
+        tools.save_sheet(args.png, tools.sheet_of(dataset, view))
     if args.html:
-        page = tools.inspect_html(dataset.meta, view, tools.view_dataset(dataset))
+        page = tools.inspect_html(dataset, view)
         tools.save_result(args.html, page.encode())
     for path in filter(None, (args.html, args.png)):
         print(f"written to {path}")
@@ -239,8 +235,7 @@ def _configure_stats(parser: argparse.ArgumentParser) -> None:
     add = partial(cli.add_option, parser)
     cli.add_dataset(parser)
     cli.add_episodes(parser)
-    features_help = "only these features (all)"
-    add("--features", str, None, features_help, nargs="+", metavar="KEY")
+    add("--features", str, None, "only these features (all)", nargs="+", metavar="KEY")
     images_help = "decode cameras too, the frames that LeRobot samples; takes much longer"
     cli.add_flag(parser, "--images", images_help)
     write_help = (
@@ -252,7 +247,6 @@ def _configure_stats(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_stats(args: argparse.Namespace) -> int:
-    """Print the statistics, and write them if requested."""
     path = tools.find_stats_file(args.write) if args.write else None
     location = DatasetLocation(args.dataset, revision=args.revision)
     dataset = open_dataset(location, SampleOptions(episodes=args.episodes))
@@ -314,6 +308,6 @@ def _largest(differences: dict[str, float | None]) -> tuple[str, float] | None:
 
 SUBCOMMANDS = {
     "info": cli.Command(_INFO_EXAMPLES, _configure_info, _run_info),
-    "inspect": cli.Command(_INSPECT_EXAMPLES, _configure_inspect, _run_inspect),
+    "inspect": cli.Command(_INSPECT_EXAMPLES, _configure_inspect, _run_inspect, (SelectionError,)),
     "stats": cli.Command(_STATS_EXAMPLES, _configure_stats, _run_stats),
 }

@@ -77,8 +77,13 @@ def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str
         loader = StreamingDataLoader(open_stream(), _BATCH)
         with closing(loader):
             # The loader's counts add up over epochs.
-            first, both = (_stream_epoch(loader, bar) for _ in range(2))
+            epochs = []
+            for _ in range(2):
+                for batch in loader:
+                    bar.update(len(batch["index"]))
+                epochs.append(loader.stats())
         floor = decode_floor(files, max(loader.num_workers, 1))
+        first, both = epochs
         delivered, decoded = (both[key] - first[key] for key in _COUNTS)
         figures = {
             "images_per_s": first["images_per_s"],
@@ -94,21 +99,13 @@ def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str
     return {key: median(figures[key] for figures in rounds) for key in rounds[0]}
 
 
-def _stream_epoch(loader: StreamingDataLoader, progress: Progress) -> dict[str, float]:
-    for batch in loader:
-        progress.update(len(batch["index"]))
-    return loader.stats()
-
-
 def _open_rows(open_stream: Open, batch_size: int, **options: int) -> StreamingDataLoader:
     return StreamingDataLoader(open_stream(camera_keys=[], **options), batch_size, num_workers=0)
 
 
 def _check_once(open_stream: Open) -> Check:
-    counts, num_frames = (
-        Counter(_indices(_open_rows(open_stream, _BATCH))),
-        open_stream().num_frames,
-    )
+    counts = Counter(_indices(_open_rows(open_stream, _BATCH)))
+    num_frames = open_stream().num_frames
     held = len(counts) == num_frames and set(counts.values()) == {1}
     text = f"{len(counts)} of {num_frames} frames, each {max(counts.values())} time"
     return "exactly once", held, text

@@ -32,7 +32,7 @@ def _configure_doctor(parser: argparse.ArgumentParser) -> None:
     cli.add_flag(levels, "--rows", "read all rows too")
     cli.add_flag(levels, "--frames", "decode frames too")
     sample_help = "decode only this share of the episodes, such as 0.05"
-    levels.add_argument("--sample", type=_share, metavar="SHARE", help=sample_help)
+    levels.add_argument("--sample", type=cli.share, metavar="SHARE", help=sample_help)
     cli.add_flag(levels, "--all", "read all files of a remote dataset, not 500 of them at most")
     chunk_help = "warn of episodes with fewer frames; otherwise, those below 50 are noted"
     parser.add_argument("--chunk", type=cli.positive, metavar="FRAMES", help=chunk_help)
@@ -52,9 +52,9 @@ def _configure_doctor(parser: argparse.ArgumentParser) -> None:
 def _run_doctor(args: argparse.Namespace) -> int:
     """Print the findings; exit code 1 if one is at or above --fail-on."""
     try:
-        splits = {name: _parse_split(text) for name, text in args.split}
-    except ValueError as error:
-        return cli.fail(args, error, 2)
+        splits = {name: cli.episode_range(text) for name, text in args.split}
+    except argparse.ArgumentTypeError as error:
+        args.parser.error(f"argument --split: {error}")
     options = tools.DoctorOptions(
         reads_rows=args.rows or bool(splits),
         frames=(args.sample or 1.0) if args.frames or args.sample else 0.0,
@@ -79,22 +79,6 @@ def _run_doctor(args: argparse.Namespace) -> int:
     return int(examined.verdict.name.lower() in ("error", args.fail_on))
 
 
-def _share(text: str) -> float:
-    try:
-        if 0 < (share := float(text)) <= 1:
-            return share
-    except ValueError:
-        pass
-    raise argparse.ArgumentTypeError(f"want a share above 0 and up to 1, got {text}")
-
-
-def _parse_split(text: str) -> range:
-    first, _, stop = text.partition(":")
-    if not first.isdecimal() or not stop.isdecimal():
-        raise ValueError(f"--split wants a name and episodes such as 0:80, got {text!r}")
-    return range(int(first), int(stop))
-
-
 _DIAGNOSE_EXAMPLES = """\
   robostream diagnose lerobot/pusht
   robostream diagnose ./my-dataset --episode 7 --camera observation.images.top
@@ -108,8 +92,7 @@ def _configure_diagnose(parser: argparse.ArgumentParser) -> None:
     cli.add_option(parser, "--episode", int, 0, "the episode to decode")
     several = {"dest": "cameras", "nargs": "+", "action": "extend", "metavar": "KEY"}
     cli.add_option(parser, "--camera", str, None, "the cameras to look at (all)", **several)
-    root_help = "folder or URL of the dataset, if DATASET is only its name"
-    parser.add_argument("--root", help=root_help)
+    parser.add_argument("--root", help="folder or URL of the dataset, if DATASET is only its name")
     files_help = "where data/ and videos/ are, if not beside meta/"
     parser.add_argument("--data-files-root", metavar="URL", help=files_help)
     cuda_help = "cuda: the GPU must be able to decode the videos too"
@@ -121,10 +104,7 @@ def _run_diagnose(args: argparse.Namespace) -> int:
     """Print what was seen; exit code 1 if the episode does not decode."""
     location = DatasetLocation(args.dataset, args.root, args.revision, args.data_files_root)
     options = {"cameras": args.cameras, "device": args.video_decode_device}
-    try:
-        look = tools.look_closely(location, episode=args.episode, **options)
-    except SelectionError as error:
-        return cli.fail(args, error, 2)
+    look = tools.look_closely(location, episode=args.episode, **options)
     text = tools.look_text(look, width=cli.text_width())
     cli.print_result(args, tools.look_json(look), text)
     return 0 if look.decodes else 1
@@ -132,5 +112,7 @@ def _run_diagnose(args: argparse.Namespace) -> int:
 
 SUBCOMMANDS = {
     "doctor": cli.Command(_DOCTOR_EXAMPLES, _configure_doctor, _run_doctor),
-    "diagnose": cli.Command(_DIAGNOSE_EXAMPLES, _configure_diagnose, _run_diagnose),
+    "diagnose": cli.Command(
+        _DIAGNOSE_EXAMPLES, _configure_diagnose, _run_diagnose, (SelectionError,)
+    ),
 }

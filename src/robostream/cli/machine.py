@@ -42,7 +42,6 @@ def _configure_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def _size(text: str) -> int:
-    """Return a number of bytes, for argparse."""
     try:
         return parse_bytes(text)
     except ValueError as error:
@@ -50,7 +49,6 @@ def _size(text: str) -> int:
 
 
 def _run_cache(args: argparse.Namespace) -> int:
-    """Show, fill or clear a cache."""
     if args.action == "warm":
         return _warm(args)
     limit = storage.cache_limit(args.cache_dir, None)
@@ -127,8 +125,6 @@ _ENV_EXAMPLES = """\
   robostream env            paste what it prints into an issue report
   robostream env --json
 """
-# Extras and what they bring; see pyproject.toml.
-_OPTIONAL = ("accelerate", "botocore", "lerobot", "matplotlib", "torchdata")
 _SETTINGS = re.compile(
     r"(ROBOSTREAM|HF|LEROBOT|AWS|SLURM|OMP|CUDA|NCCL)_\w+|RANK|WORLD_SIZE|LOCAL_RANK"
 )
@@ -144,7 +140,6 @@ def _configure_env(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_env(args: argparse.Namespace) -> int:
-    """Print the machine, the software and the settings."""
     found = describe_environment(os.environ)
     lines = [f"{name:<20} {_flatten(value)}" for name, value in found.items()]
     cli.print_result(args, found, "\n".join(lines))
@@ -161,7 +156,7 @@ def describe_environment(variables: Mapping[str, str]) -> dict[str, Any]:
     home = config.cache_home()
     existing = next(path for path in (home, *home.parents) if path.exists())
     return {
-        **describe_software(_OPTIONAL),
+        **describe_software(),
         "cores": share_of_cores(1),
         "memory": f"{format_bytes(usable_memory())} available",
         "gpus": list(gpu.cards),

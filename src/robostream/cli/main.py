@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from robostream import __version__
-from robostream.cli.arguments import fail
 from robostream.errors import RobostreamError
 
 COMMANDS = {
@@ -44,7 +43,6 @@ _MODULES = {
     **dict.fromkeys(("synth", "convert", "recode"), "make"),
     **dict.fromkeys(("order", "explain", "shuffle"), "order"),
     **dict.fromkeys(("cache", "env"), "machine"),
-    "mix": "plan",
     "diagnose": "doctor",
 }
 
@@ -124,7 +122,8 @@ def build_parser(argv: Sequence[str]) -> _Parser:
         )
         if command:
             command.configure(subparser)
-            subparser.set_defaults(run=command.run)
+            errors = getattr(command, "usage_errors", ())
+            subparser.set_defaults(run=command.run, usage_errors=errors)
     return parser
 
 
@@ -149,8 +148,9 @@ def _run(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # `robostream ... | head` is not a failure
         sys.stderr.close()
         return 0
-    except (RobostreamError, OSError) as error:  # OSError: an output file cannot be written
-        return fail(args, error, 1)
+    except (RobostreamError, OSError, *args.usage_errors) as error:  # OSError: of an output file
+        print(f"{args.parser.prog}: {args.parser.name_options(str(error))}", file=sys.stderr)
+        return 2 if isinstance(error, args.usage_errors) else 1
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from robostream.bench import consume, limit_time, run_rounds
 from robostream.byte_sizes import format_bytes
 from robostream.cli import arguments as cli
 from robostream.config import RECODE_CRF
-from robostream.errors import DatasetError, RobostreamError
+from robostream.errors import DatasetError, SelectionError
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset, share_of_cores
 
 _SYNTH_EXAMPLES = """\
@@ -59,8 +59,7 @@ def _configure_synth(parser: argparse.ArgumentParser) -> None:
     add("--codec", str, default.codec, "libsvtav1, h264, hevc, ...")
     add("--gop", cli.positive, default.gop, "frames from one key frame to the next")
     add("--crf", float, default.crf, "quality, lower is better")
-    preset_help = "speed against size (12 for libsvtav1, else the codec's default)"
-    add("--preset", str, None, preset_help)
+    add("--preset", str, None, "speed against size (12 for libsvtav1, else the codec's default)")
     file_help = "start a new {} file beyond this; may be a fraction".format
     mb: dict[str, Any] = {"type": _megabytes, "metavar": "MB"}
     add("--data-file-mb", default=default.data_file_mb, help=file_help("Parquet"), **mb)
@@ -68,16 +67,19 @@ def _configure_synth(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_synth(args: argparse.Namespace) -> int:
-    """Make the dataset and print a report."""
     values = vars(args) | dict(zip(("min_frames", "max_frames"), args.frames, strict=True))
     values |= dict(zip(("width", "height"), args.size, strict=True))
     names = [field.name for field in dataclasses.fields(tools.SynthSpec)]
-    try:
-        spec = tools.SynthSpec(**{name: values[name] for name in names})
-        report = tools.make_dataset(args.dest, spec, jobs=args.jobs)
-    except ValueError as error:  # an option that is out of range or that the encoder rejects
-        return cli.fail(args, error, 2)
-    cli.print_result(args, report, _synth_text(report))
+    spec = tools.SynthSpec(**{name: values[name] for name in names})
+    report = tools.make_dataset(args.dest, spec, jobs=args.jobs)
+    pairs = report.camera_kbit_per_s.items()
+    rates = "".join(f"\n  {key}: {rate:.0f} kbit/s" for key, rate in pairs)
+    size = format_bytes(report.size_bytes)
+    text = (
+        f"{report.path}: {report.episodes} episodes, {report.frames} frames, {report.tasks} tasks\n"
+        f"  files: {report.data_files} of rows, {report.video_files} of video; {size} in all{rates}"
+    )
+    cli.print_result(args, report, text)
     return 0
 
 
@@ -95,13 +97,10 @@ def _frames(text: str) -> tuple[int, int]:
 
 def _megabytes(text: str) -> float:
     """Return a size in MB above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"want a number above 0, got {text}")
-    return value
+    with suppress(ValueError):
+        if (value := float(text)) > 0:
+            return value
+    raise argparse.ArgumentTypeError(f"want a number above 0, got {text}")
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -111,16 +110,6 @@ def _size(text: str) -> tuple[int, int]:
     except ValueError:
         raise argparse.ArgumentTypeError(f"want WIDTHxHEIGHT, got {text!r}") from None
     return width, height
-
-
-def _synth_text(report: tools.SynthReport) -> str:
-    pairs = report.camera_kbit_per_s.items()
-    rates = "".join(f"\n  {key}: {rate:.0f} kbit/s" for key, rate in pairs)
-    size = format_bytes(report.size_bytes)
-    return (
-        f"{report.path}: {report.episodes} episodes, {report.frames} frames, {report.tasks} tasks\n"
-        f"  files: {report.data_files} of rows, {report.video_files} of video; {size} in all{rates}"
-    )
 
 
 logger = logging.getLogger(__name__)
@@ -150,7 +139,6 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_convert(args: argparse.Namespace) -> int:
-    """Make the copy, measure both, and print a report."""
     names = ("data_files_size_in_mb", "video_files_size_in_mb")
     limits = {name: getattr(args, name) for name in names}
     report = tools.convert_dataset(args.root, args.copy, jobs=args.jobs, **limits)
@@ -214,7 +202,7 @@ def _configure_recode(parser: argparse.ArgumentParser) -> None:
     default, add = tools.RecodeSpec(), partial(cli.add_option, parser)
     parser.add_argument("root", metavar="ROOT", help="the folder of a dataset on this machine")
     parser.add_argument("copy", metavar="COPY", help="the folder to make; it must not exist")
-    add("--codec", str, default.codec, "the new codec", choices=tools.RECODE_CODECS)
+    add("--codec", str, default.codec, "the new codec", choices=tuple(RECODE_CRF))
     add("--gop", cli.positive, default.gop, "frames from one key frame to the next")
     crfs = ", ".join(f"{crf:g} for {codec}" for codec, crf in RECODE_CRF.items())
     add("--crf", float, None, f"quality, lower is better ({crfs})")
@@ -229,15 +217,9 @@ def _configure_recode(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_recode(args: argparse.Namespace) -> int:
-    """Make the copy and print a report."""
     options = {"jobs": args.jobs, "cores": share_of_cores(1), "link": args.link}
-    try:
-        spec = tools.RecodeSpec(args.codec, args.gop, args.crf)
-        report = tools.recode_dataset(args.root, args.copy, spec, **options)
-    except RobostreamError:
-        raise
-    except ValueError as error:  # an option that is out of range or that the encoder rejects
-        return cli.fail(args, error, 2)
+    spec = tools.RecodeSpec(args.codec, args.gop, args.crf)
+    report = tools.recode_dataset(args.root, args.copy, spec, **options)
     cli.print_result(args, report, _recode_text(report))
     return 0
 
@@ -257,8 +239,9 @@ def _recode_text(report: tools.RecodeReport) -> str:
     )
 
 
+# Their usage errors: an option that is out of range or that the encoder rejects.
 SUBCOMMANDS = {
-    "synth": cli.Command(_SYNTH_EXAMPLES, _configure_synth, _run_synth),
+    "synth": cli.Command(_SYNTH_EXAMPLES, _configure_synth, _run_synth, (ValueError,)),
     "convert": cli.Command(_CONVERT_EXAMPLES, _configure_convert, _run_convert),
-    "recode": cli.Command(_RECODE_EXAMPLES, _configure_recode, _run_recode),
+    "recode": cli.Command(_RECODE_EXAMPLES, _configure_recode, _run_recode, (SelectionError,)),
 }

@@ -71,13 +71,13 @@ def _run_order(args: argparse.Namespace) -> int:
         shown = track(islice(receipts, wanted), "order", wanted, "steps")
         try:
             with args.log.open("w") as file:
-                written = tools.write_order_log(file, state, shown)
+                tools.write_order_log(file, state, shown)
         except OSError as error:
             raise WriteError(
                 f"cannot write the log {args.log}: {error.strerror}. Choose another file, or free "
                 "space."
             ) from error
-        print(f"{written:,} steps written to {args.log}")
+        print(f"{wanted:,} steps written to {args.log}")
         return 0
     first = islice(receipts, args.steps or _SHOWN_STEPS)
     if args.json:
@@ -145,14 +145,11 @@ def _run_explain(args: argparse.Namespace) -> int:
     location = DatasetLocation(args.dataset, revision=args.revision)
     state = tools.load_state(args.state)
     cut = Cut(0, args.world_size, args.batch_size, drop_last=False)
-    try:
-        dataset = open_dataset(location, SampleOptions(episodes=args.episodes))
-        place = {"epoch": args.epoch, "counted_from": args.counted_from}
-        found = tools.explain_batch(dataset, state, cut, args.step, **place)
-        if args.png:
-            tools.save_sheet(args.png, tools.batch_sheet(dataset, found, most=args.most))
-    except SelectionError as error:
-        return cli.fail(args, error, 2)
+    dataset = open_dataset(location, SampleOptions(episodes=args.episodes))
+    place = {"epoch": args.epoch, "counted_from": args.counted_from}
+    found = tools.explain_batch(dataset, state, cut, args.step, **place)
+    if args.png:
+        tools.save_sheet(args.png, tools.batch_sheet(dataset, found, most=args.most))
     result = dataclasses.asdict(found) | {"digest": format_receipt(found.digest)}
     text = _explanation_text(found, args.most)
     if args.log:
@@ -258,7 +255,6 @@ def _configure_shuffle(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_shuffle(args: argparse.Namespace) -> int:
-    """Print the table, and draw the plot if requested."""
     if args.dataset:
         meta = LeRobotDatasetMetadata(args.dataset, revision=args.revision)
         meta.ensure_readable()
@@ -290,6 +286,6 @@ def _image_path(text: str) -> Path:
 
 SUBCOMMANDS = {
     "order": cli.Command(_ORDER_EXAMPLES, _configure_order, _run_order),
-    "explain": cli.Command(_EXPLAIN_EXAMPLES, _configure_explain, _run_explain),
+    "explain": cli.Command(_EXPLAIN_EXAMPLES, _configure_explain, _run_explain, (SelectionError,)),
     "shuffle": cli.Command(_SHUFFLE_EXAMPLES, _configure_shuffle, _run_shuffle),
 }

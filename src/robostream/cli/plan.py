@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run needs before it starts: `robostream plan`, and `mix` for mixtures of datasets."""
+"""What a run needs before it starts: `robostream plan`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from robostream import config, tools
 from robostream.byte_sizes import format_bytes
 from robostream.cli import arguments as cli
-from robostream.cli.contents import stats_table
-from robostream.meta import LeRobotDatasetMetadata, as_lists
+from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import CameraFrames, Cut, EpochPlan, default_lanes
 
-if TYPE_CHECKING:
-    from robostream.loader import MixtureDataset
-
-_PLAN_EXAMPLES = """\
+EXAMPLES = """\
   robostream plan lerobot/pusht --batch-size 64 --world-size 8
   robostream plan ./my-dataset --pool-size 256 --samples-per-second 400
   robostream plan ./my-dataset --diversity 0.95 --gop 250 --json
@@ -60,7 +54,8 @@ def open_plan(args: argparse.Namespace) -> tuple[LeRobotDatasetMetadata, EpochPl
     return meta, plan, Cut(0, args.world_size, args.batch_size, drop_last=args.drop_last)
 
 
-def _configure_plan(parser: argparse.ArgumentParser) -> None:
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `robostream plan`."""
     cli.add_dataset(parser)
     cli.add_json(parser, "all figures")
     add_plan_arguments(parser)
@@ -68,13 +63,13 @@ def _configure_plan(parser: argparse.ArgumentParser) -> None:
     add("--epochs", cli.positive, 1, "number of epochs")
     add("--samples-per-second", cli.positive, 200, "samples that a rank consumes per second")
     diversity_help = "wanted distinct episodes per global batch, as a share of a uniform shuffle's"
-    add("--diversity", _share, 0.9, diversity_help)
+    add("--diversity", cli.share, 0.9, diversity_help)
     recorded = f"(what info.json records, else {config.VIDEO_GOP})"
     gop_help = f"frames from one key frame to the next {recorded}"
     add("--gop", cli.positive, None, gop_help, metavar="N")
 
 
-def _run_plan(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Print what the run needs."""
     meta, plan, cut = open_plan(args)
     sizes = tools.measure_dataset(meta)
@@ -83,8 +78,10 @@ def _run_plan(args: argparse.Namespace) -> int:
     mixing = tools.estimate_mixing(plan, cut, wanted=args.diversity)
     cameras = tools.list_video_cameras(meta, args.gop)
     rank = tools.estimate_rank(plan, cut, sizes, cameras, epoch_s=steps.epoch_s)
-    figures: dict[str, object] = {"episodes": plan.num_episodes, "frames": plan.num_frames}
-    figures |= {
+    share = mixing.simulated / mixing.uniform
+    figures = {
+        "episodes": plan.num_episodes,
+        "frames": plan.num_frames,
         "lanes": plan.lanes,
         "dataset": sizes,
         "steps": steps,
@@ -93,7 +90,11 @@ def _run_plan(args: argparse.Namespace) -> int:
     }
     rows = [
         *_run_rows(plan, cut, sizes, steps),
-        *_mixing_rows(plan, mixing),
+        ("order", f"{plan.lanes} lanes, each mixed over {mixing.window_frames:,} frames"),
+        ("episodes per global batch", f"{mixing.expected:.1f} expected"),
+        ("", f"{mixing.simulated:.1f} simulated ({share:.0%} of uniform: {mixing.uniform:.1f})"),
+        ("episodes per rank's batch", f"{mixing.per_rank:.1f} simulated"),
+        (f"smallest pool for {mixing.wanted:.0%}", f"{mixing.smallest_pool:,} episodes"),
         *_rank_rows(cut, rank, rate, cameras),
         ("disk per node to fetch everything once", _total(sizes)),
     ]
@@ -117,17 +118,6 @@ def _run_rows(
         ("steps in all", f"{steps.total:,}"),
         ("an epoch takes", f"{steps.epoch_s:,.0f} s"),
         ("tail of an epoch", tail),
-    ]
-
-
-def _mixing_rows(plan: EpochPlan, mixing: tools.BatchMixing) -> list[_Row]:
-    share = mixing.simulated / mixing.uniform
-    return [
-        ("order", f"{plan.lanes} lanes, each mixed over {mixing.window_frames:,} frames"),
-        ("episodes per global batch", f"{mixing.expected:.1f} expected"),
-        ("", f"{mixing.simulated:.1f} simulated ({share:.0%} of uniform: {mixing.uniform:.1f})"),
-        ("episodes per rank's batch", f"{mixing.per_rank:.1f} simulated"),
-        (f"smallest pool for {mixing.wanted:.0%}", f"{mixing.smallest_pool:,} episodes"),
     ]
 
 
@@ -158,121 +148,3 @@ def _rank_rows(
 def _total(sizes: tools.DatasetSizes) -> str:
     bound = "" if sizes.measured else "at most "
     return f"{bound}{format_bytes(sizes.data_bytes + sizes.video_bytes)}"
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"want a share above 0 and at most 1, got {text}")
-    return value
-
-
-_MIX_EXAMPLES = """\
-  robostream mix plan mix.yaml --batch-size 64 --world-size 8
-  robostream mix stats mix.yaml
-  robostream mix import mixtures.py --list kitchen --root ./datasets > mix.yaml
-  robostream mix import groot.yaml --times-frames
-"""
-_MIX_ACTIONS = {
-    "plan": "show a mixture's shares, memory and shuffle; reads only metadata",
-    "stats": "recompute the statistics of each group from the rows of its datasets, exactly",
-    "import": "convert another project's list of datasets, weights and robots to a mixture",
-}
-
-
-def _configure_mix(parser: argparse.ArgumentParser) -> None:
-    actions = cli.add_actions(parser, _MIX_ACTIONS)
-    planner, statistics, importer = actions["plan"], actions["stats"], actions["import"]
-    planner.add_argument("file", metavar="FILE", help="the mixture, in YAML")
-    cli.add_option(planner, "--batch-size", cli.positive, 64, "samples per rank and step")
-    cli.add_option(planner, "--world-size", cli.positive, 1, "number of ranks")
-    cli.add_json(planner, "all figures")
-    statistics.add_argument("file", metavar="FILE", help="the mixture, in YAML")
-    cli.add_json(statistics, "the statistics by group")
-    importer.add_argument("file", metavar="LIST", type=Path, help="YAML, JSON or Python file")
-    importer.add_argument("--list", dest="name", help="the name of the list, if there are several")
-    importer.add_argument("--root", type=Path, help="the folder that holds the datasets")
-    times_help = "weights multiply the datasets' frames, as with balance_dataset_weights in GR00T"
-    cli.add_flag(importer, "--times-frames", times_help)
-
-
-def _run_mix(args: argparse.Namespace) -> int:
-    """Run `robostream mix`."""
-    run = {"plan": _plan_mixture, "stats": _mixture_stats, "import": _import_mixture}
-    return run[args.action](args)
-
-
-def _open_mixture(file: str, world_size: int) -> MixtureDataset:
-    from robostream.loader import MixtureDataset  # imports torch, which plans do not need
-
-    return MixtureDataset.from_file(file, rank=0, world_size=world_size)
-
-
-def _plan_mixture(args: argparse.Namespace) -> int:
-    mixture = _open_mixture(args.file, args.world_size)
-    shares, metas = mixture.shares, mixture.metas
-    episode_bytes = sum(
-        share.share * tools.row_bytes(meta) * meta.total_frames / meta.total_episodes
-        for share, meta in zip(shares, metas, strict=True)
-    )
-    figures = tools.measure_mixture(
-        mixture.plan(0),
-        Cut(0, args.world_size, args.batch_size, drop_last=False),
-        tools.list_mixture_cameras(mixture.schema, mixture.maps, metas),
-        episode_bytes,
-    )
-    rows = [
-        (s.name, s.group, f"{s.frames:,}", f"{s.samples:,}", f"{s.share:.2%}", f"{s.laps:.2f}")
-        for s in shares
-    ]
-    distinct = figures.distinct / figures.uniform
-    needs = [
-        ("samples per epoch", f"{figures.samples:,}"),
-        ("steps per epoch", f"{figures.steps:,}"),
-        ("lanes", f"{figures.lanes}"),
-        ("episodes per global batch", f"{figures.distinct:.1f} ({distinct:.0%} of uniform)"),
-        ("variation of shares, global batch", f"{figures.variation:.2f} of independent draws"),
-        ("variation of shares, rank's batch", f"{figures.rank_variation:.2f}"),
-        ("open episodes per rank", f"at most {figures.open_episodes}"),
-        ("RAM per rank to decode once", format_bytes(figures.frame_cache_bytes)),
-        ("RAM per rank for rows", format_bytes(figures.row_cache_bytes)),
-    ]
-    header = ("dataset", "group", "frames", "samples", "share", "laps")
-    tables = cli.terminal_table(header, rows), cli.terminal_table(("what", "how much"), needs)
-    parts = [tables[0], mixture.schema.describe(), tables[1]]
-    cli.print_result(args, {"sources": shares, "epoch": figures}, "\n\n".join(parts))
-    return 0
-
-
-def _mixture_stats(args: argparse.Namespace) -> int:
-    mixture = _open_mixture(args.file, 1)
-    groups, features = mixture.exact_stats(), mixture.schema.features
-    tables = [f"{group}\n{stats_table(stats, features)}" for group, stats in groups.items()]
-    found = {g: {key: as_lists(e) for key, e in stats.items()} for g, stats in groups.items()}
-    cli.print_result(args, found, "\n\n".join(tables))
-    return 0
-
-
-def _import_mixture(args: argparse.Namespace) -> int:
-    listed = tools.read_list(args.file, args.name)
-    roots = [None if args.root is None else args.root / one.dataset for one in listed]
-    frames = [1] * len(listed)
-    if args.times_frames or len({one.entry for one in listed}) < len(listed):
-        pairs = zip(listed, roots, strict=True)
-        frames = [LeRobotDatasetMetadata(one.dataset, root).total_frames for one, root in pairs]
-    shares = tools.convert_weights(listed, frames, times_frames=args.times_frames)
-    print(f"# {args.file.name}{f', {args.name}' if args.name else ''}: share of samples")
-    sources = []
-    for one, root, share in zip(listed, roots, shares, strict=True):
-        print(f"# {share:7.2%}  {one.dataset}")
-        place = {} if root is None else {"root": str(root.absolute())}
-        group = {} if one.robot is None else {"group": one.robot}
-        sources.append({"repo_id": one.dataset, **place, "weight": round(share, 12), **group})
-    print(tools.format_mixture(sources), end="")
-    return 0
-
-
-SUBCOMMANDS = {
-    "plan": cli.Command(_PLAN_EXAMPLES, _configure_plan, _run_plan),
-    "mix": cli.Command(_MIX_EXAMPLES, _configure_mix, _run_mix),
-}

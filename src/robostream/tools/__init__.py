@@ -7,7 +7,6 @@ recorded_stats.py   computed statistics beside those of stats.json, and written 
 order_log.py        logs of an order, and where two of them differ
 explain.py          which frames, files and bytes made a batch of a run
 machine.py          versions, FFmpeg's decoders, the GPU, and where to decode
-mixture_import.py   lists of other projects, converted to a mixture
 page.py             HTML pages that fetch nothing: the frame, sections, tables, charts
 views.py            thumbnails and contact sheets; reads what is shown of an episode
 inspect_page.py     the page of a dataset
@@ -22,7 +21,6 @@ convert_files.py    its files: what they hold, where they go, joined and compare
 """
 
 from robostream.tools.budget import (
-    BatchMixing,
     DatasetSizes,
     RankNeeds,
     RunSteps,
@@ -47,7 +45,6 @@ from robostream.tools.doctor.examine import (
 )
 from robostream.tools.doctor.repair import (
     RepairReport,
-    check_folders,
     repair_dataset,
     repair_json,
     repair_text,
@@ -61,12 +58,6 @@ from robostream.tools.explain import (
 )
 from robostream.tools.inspect_page import inspect_html, viewer_command
 from robostream.tools.machine import check_gpu, describe_software
-from robostream.tools.mixture_import import (
-    ListedDataset,
-    convert_weights,
-    format_mixture,
-    read_list,
-)
 from robostream.tools.order_log import (
     Comparison,
     compare_order_logs,
@@ -76,7 +67,6 @@ from robostream.tools.order_log import (
 )
 from robostream.tools.page import page_html, read_style, section_html, table_html, tile_html
 from robostream.tools.recode import RecodeReport, recode_dataset
-from robostream.tools.recode_videos import CODECS as RECODE_CODECS
 from robostream.tools.recode_videos import RecodeSpec
 from robostream.tools.recorded_stats import (
     StatsDifference,
@@ -91,6 +81,6 @@ from robostream.tools.shuffle_quality import (
     plot_qualities,
     uniform_distinct,
 )
-from robostream.tools.staging import save_result
-from robostream.tools.synth.recording import SynthReport, SynthSpec, make_dataset
-from robostream.tools.views import save_sheet, sheet_of, view_dataset, view_episode
+from robostream.tools.staging import check_folders, save_result
+from robostream.tools.synth.recording import SynthSpec, make_dataset
+from robostream.tools.views import save_sheet, sheet_of, view_episode

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from robostream import arguments, config, write
+from robostream import config, write
 from robostream.errors import MissingFileError, SelectionError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, location_of, read_episode_stats
 from robostream.storage import FileOpener
@@ -24,10 +24,9 @@ from robostream.tools import convert_files
 from robostream.tools.child_processes import run_jobs
 from robostream.tools.convert_files import EpisodeFiles, SourceEpisode, sound_blocks
 from robostream.tools.staging import (
-    copy_durably,
-    local_folder,
+    check_folders,
+    copy_cheaply,
     new_file,
-    new_folder,
     staging_folder,
     visible_files,
 )
@@ -79,8 +78,7 @@ def convert_dataset(
         SelectionError: The dataset is not v2.0 or v2.1.
         WriteError: A folder is unsuitable, the disk fails, or a joined file differs.
     """
-    source = local_folder(str(root))
-    target = new_folder(copy, source)
+    source, target = check_folders(root, copy)
     meta = LeRobotDatasetMetadata(source.name, root=source)
     if not meta.info.is_v2:
         raise SelectionError(
@@ -88,10 +86,10 @@ def convert_dataset(
             "needs no conversion"
         )
     meta.ensure_readable()
-    sizes = ("data", data_files_size_in_mb), ("video", video_files_size_in_mb)
-    names = {f"{kind}_files_size_in_mb": size for kind, size in sizes}
-    limits = {name: arguments.number(size, name) for name, size in names.items()}
-    jobs = arguments.whole_number(jobs, "jobs", least=1)
+    limits = {
+        "data_files_size_in_mb": data_files_size_in_mb,
+        "video_files_size_in_mb": video_files_size_in_mb,
+    }
     info = converted_info(meta, **limits)
     record = {"root": str(source), "dataset": meta.fingerprint, **limits}
     with staging_folder(target, record, doing="converting") as staging:
@@ -105,7 +103,7 @@ def convert_dataset(
         make = partial(convert_files.make_file, staging, info)
         kept = sum(run_jobs(make, todo, processes=jobs, label="convert", frames=frames))
         write_tables(meta, placed, info, staging)
-        others = _copy_others(source, episodes, staging)
+        copied = _copy_others(source, episodes, staging)
     return ConvertReport(
         path=target,
         version=meta.info.codebase_version,
@@ -115,18 +113,8 @@ def convert_dataset(
         source_files=sum(map(len, inspected)),
         files=len(todo),
         kept_files=kept,
-        copied_files=len(others),
+        copied_files=copied,
     )
-
-
-def inspect_episodes(
-    info: DatasetInfo, episodes: Sequence[SourceEpisode], send: Callable[[int], object]
-) -> list[EpisodeFiles]:
-    """Return what the files of some episodes hold."""
-    columns = write.row_schema(info.features).names
-    found = [convert_files.inspect_episode(episode, columns, info.fps) for episode in episodes]
-    send(sum(episode.num_frames for episode in episodes))
-    return found
 
 
 def _inspect(
@@ -134,7 +122,7 @@ def _inspect(
 ) -> list[EpisodeFiles]:
     step, frames = _INSPECTED_AT_A_TIME, sum(episode.num_frames for episode in episodes)
     some = [episodes[at : at + step] for at in range(0, len(episodes), step)]
-    inspect = partial(inspect_episodes, info)
+    inspect = partial(convert_files.inspect_episodes, info)
     found = run_jobs(inspect, some, processes=processes, label="inspect", frames=frames)
     return list(chain(*found))
 
@@ -147,16 +135,16 @@ def _remove_unplanned(jobs: Sequence[write.JoinJob], staging: Path) -> None:
             path.unlink()
 
 
-def _copy_others(source: Path, episodes: Sequence[SourceEpisode], staging: Path) -> list[str]:
-    """Copy the files that stay as they are; return their names."""
+def _copy_others(source: Path, episodes: Sequence[SourceEpisode], staging: Path) -> int:
+    """Copy the files that stay as they are; return how many there are."""
     joined = {path for episode in episodes for path in episode.files.values()}
-    others = []
+    copied = 0
     for name in visible_files(source):
         is_replaced = name in _REPLACED or name.startswith(_REPLACED_FOLDERS)
         if not is_replaced and source / name not in joined:
-            copy_durably(source / name, staging / name)
-            others.append(name)
-    return others
+            copy_cheaply(source / name, staging / name, link=False)
+            copied += 1
+    return copied
 
 
 def converted_info(

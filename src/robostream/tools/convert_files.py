@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,7 +32,6 @@ from robostream.tools.staging import new_file
 
 logger = logging.getLogger(__name__)
 
-Bytes = npt.NDArray[np.uint8]
 EpisodeFiles = Mapping[str | None, write.EpisodeFile]
 
 # What says which frames the rows of a file are.
@@ -42,7 +40,6 @@ _NUMBERS = pa.schema(
 )
 # Integers as wide as the floating-point numbers, whose bits they are compared by.
 _BITS = {pa.float16(): pa.int16(), pa.float32(): pa.int32(), pa.float64(): pa.int64()}
-_UNCONVERTED = "robostream also streams the dataset as it is, without a conversion."
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +78,22 @@ def sound_blocks(feature: Mapping[str, Any]) -> list[str]:
     return [name for name in blocks if (feature.get(name) or {}).get("has_audio")]
 
 
-def inspect_episode(episode: SourceEpisode, columns: Sequence[str], fps: float) -> EpisodeFiles:
-    """Return what the files of an episode hold, or raise.
+def inspect_episodes(
+    info: DatasetInfo, episodes: Sequence[SourceEpisode], on_frames: Callable[[int], object]
+) -> list[EpisodeFiles]:
+    """Return what the files of some episodes hold, or raise.
 
     DataFileError: the rows are not those of the episode. VideoFileError: a video cannot be joined
     with others without moving its frames in time.
     """
-    videos = {key: path for key, path in episode.files.items() if key is not None}
-    rows = _inspect_rows(episode.files[None], episode, columns, fps)
-    rate = write.frame_rate(fps)
-    return {None: rows} | {key: _inspect_video(videos[key], episode, rate) for key in videos}
+    columns, rate = write.row_schema(info.features).names, write.frame_rate(info.fps)
+    found: list[EpisodeFiles] = [
+        {None: _inspect_rows(episode, columns, info.fps)}
+        | {key: _inspect_video(episode, key, rate) for key in info.video_keys}
+        for episode in episodes
+    ]
+    on_frames(sum(episode.num_frames for episode in episodes))
+    return found
 
 
 def stored_schema(path: Path, columns: Sequence[str]) -> pa.Schema:
@@ -99,9 +102,8 @@ def stored_schema(path: Path, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
 
 
-def _inspect_rows(
-    path: Path, episode: SourceEpisode, columns: Sequence[str], fps: float
-) -> write.EpisodeFile:
+def _inspect_rows(episode: SourceEpisode, columns: Sequence[str], fps: float) -> write.EpisodeFile:
+    path = episode.files[None]
     try:
         metadata = pq.read_metadata(path)
         schema = stored_schema(path, columns)
@@ -126,7 +128,8 @@ def _inspect_rows(
     return write.EpisodeFile(path, path.stat().st_size, metadata.num_rows, 0, kind)
 
 
-def _inspect_video(path: Path, episode: SourceEpisode, rate: Fraction) -> write.EpisodeFile:
+def _inspect_video(episode: SourceEpisode, camera: str, rate: Fraction) -> write.EpisodeFile:
+    path = episode.files[camera]
     try:
         index = build_index(LocalSource(path))
     except (MissingFileError, DamagedFileError) as error:
@@ -142,7 +145,8 @@ def _inspect_video(path: Path, episode: SourceEpisode, rate: Fraction) -> write.
         raise VideoFileError(
             f"{where}: want frames at 0, 1/{float(rate):g}, 2/{float(rate):g} s ... with one codec "
             "configuration, found others, so the video cannot be joined with others without "
-            f"moving frames in time. {_UNCONVERTED}"
+            "moving frames in time. robostream also streams the dataset as it is, without a "
+            "conversion."
         )
     setup = index.configs[0]
     parameters = f"{setup.decoder} {setup.width}x{setup.height} {setup.extradata.hex()}"

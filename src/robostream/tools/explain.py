@@ -90,7 +90,7 @@ def load_state(path: Path) -> PlanState:
             values = torch.load(path, map_location="cpu", weights_only=True)
         else:
             values = json.loads(path.read_text())
-    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
+    except (OSError, ValueError, RuntimeError, EOFError, LookupError, UnpicklingError) as error:
         reason = str(error).partition(". ")[0]  # torch goes on about its own settings
         raise StateError(
             f"{path}: want a state that loader.state_dict() returned, as JSON or in a checkpoint "

@@ -16,24 +16,26 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from robostream.assemble import CameraReader, OpenedDataset
 from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata, dimension_names, image_shape
 from robostream.storage import parse_repo_url
 from robostream.tools import page, views
-from robostream.tools.views import DatasetView, EpisodeView
+from robostream.tools.views import EpisodeView
 
 _MOST_LINES = 32
 _QUALITY = 82
+_EPISODES = 12
 _MOST_TASKS = 40
 _OPEN_STATS = 2
 _UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
 _SHOWN_STATS = ("min", "q01", "q50", "q99", "max", "mean", "std")
 
 
-def inspect_html(meta: LeRobotDatasetMetadata, view: EpisodeView, whole: DatasetView) -> str:
+def inspect_html(dataset: OpenedDataset, view: EpisodeView) -> str:
     """Return the page of a dataset and one of its episodes."""
-    title = views.name_of(meta)
+    meta, title = dataset.meta, views.name_of(dataset.meta)
     headline = f"<h1>{escape(title)}</h1><p>{escape(_about(meta))}</p>"
-    episode = [_episode(meta, view), _overview(whole), _lengths(meta, view)]
+    episode = [_episode(meta, view), _overview(dataset), _lengths(meta, view)]
     tables = [_tasks(meta), _statistics(meta), _viewer(meta, view.episode)]
     content = "\n".join(filter(None, [headline, _tiles(meta), *episode, *tables]))
     style = page.read_style("robostream.tools", "inspect.css") + _lights(len(view.frames))
@@ -115,13 +117,21 @@ def _figure(image: Image.Image, alt: str, caption: str, kind: str = "") -> str:
     return f"{opening}{shown}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def _overview(whole: DatasetView) -> str:
-    if not whole.overview:
+def _overview(dataset: OpenedDataset) -> str:
+    """Return the middle frames of some episodes. Decodes only these, of one camera."""
+    lengths, figures = dataset.meta.episodes["length"], []
+    camera = next(iter(dataset.spec.cameras), "")
+    with CameraReader(dataset) as reader:
+        for episode in views.spread_frames(len(lengths), _EPISODES) if camera else ():
+            frames = views.spread_frames(int(lengths[episode]), 1)
+            images = views.read_strip(reader, camera, episode, frames)
+            if not isinstance(images, str):
+                figures.append(_figure(images[0], f"episode {episode}", f"episode {episode}"))
+    if not figures:
         return ""
-    figures = "".join(_figure(cell.image, cell.label, cell.label) for cell in whole.overview)
-    shown = _count(len(whole.overview), "episode")
-    lead = f"The middle frame of {shown}, evenly spaced: {whole.camera}."
-    return page.section_html("Across the dataset", lead, f'<div class="sheet">{figures}</div>')
+    lead = f"The middle frame of {_count(len(figures), 'episode')}, evenly spaced: {camera}."
+    sheet = f'<div class="sheet">{"".join(figures)}</div>'
+    return page.section_html("Across the dataset", lead, sheet)
 
 
 def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
@@ -130,7 +140,7 @@ def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
         several = f"All {len(lengths):,} episodes have"
         which = several if len(lengths) > 1 else "The only episode has"
         return page.section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
-    chart = page.histogram_html(lengths, unit="frames", marked=view.length)
+    chart = page.histogram_html(lengths, marked=view.length)
     lead = f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode"
     lead += f" {view.episode} is orange."
     return page.section_html("Lengths", lead, chart)

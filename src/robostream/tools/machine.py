@@ -9,7 +9,6 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,7 +20,9 @@ from av.codec.hwaccel import hwdevices_available
 from robostream.decode import has_codec
 from robostream.tools.child_processes import WITHOUT_CURRENT_FOLDER
 
-PACKAGES = ["robostream", "av", "torch", "huggingface_hub", "hf_xet", "fsspec", "pyarrow", "numpy"]
+_PACKAGES = ("robostream", "av", "torch", "huggingface_hub", "hf_xet", "fsspec", "pyarrow", "numpy")
+# Extras and what they bring; see pyproject.toml.
+_OPTIONAL = ("accelerate", "botocore", "lerobot", "matplotlib", "torchdata")
 # The codecs of LeRobot datasets, and the CPU decoder of each.
 DECODERS = {"AV1": "libdav1d", "H.264": "h264", "HEVC": "hevc", "VP9": "vp9"}
 _NOT_INSTALLED = "not installed"
@@ -39,10 +40,10 @@ AV1_CARDS = (
 _NVDEC = ((256 * 256, 1 << 30, 8_400), (1 << 30, 16, 2_900), (1 << 30, 1 << 30, 2_300))
 
 
-def describe_software(others: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what is installed, the packages `others` too. Starts a process for torchcodec."""
+def describe_software() -> dict[str, Any]:
+    """Return what is installed. Starts a process for torchcodec."""
     return {
-        **{name: _version(name) for name in (*PACKAGES, *others)},
+        **{name: _version(name) for name in (*_PACKAGES, *_OPTIONAL)},
         "torchcodec": _torchcodec(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",

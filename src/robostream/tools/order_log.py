@@ -33,16 +33,12 @@ class Comparison:
     agreed: tuple[int, int] | None  # the last equal (epoch, position) before it
 
 
-def write_order_log(file: TextIO, state: PlanState, receipts: Iterable[StepReceipt]) -> int:
-    """Write the log of an order to an open file and return the number of steps."""
+def write_order_log(file: TextIO, state: PlanState, receipts: Iterable[StepReceipt]) -> None:
+    """Write the log of an order to an open file."""
     values = state.to_dict()
     head = {"order_log": 1} | {name: values[name] for name in _IDENTITY}
     file.write(json.dumps(head) + "\n")
-    steps = 0
-    for line in receipts:
-        file.write(json.dumps(format_line(line)) + "\n")
-        steps += 1
-    return steps
+    file.writelines(json.dumps(format_line(line)) + "\n" for line in receipts)
 
 
 def format_line(line: StepReceipt) -> Line:

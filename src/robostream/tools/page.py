@@ -123,22 +123,22 @@ def _points(heights: Numbers) -> str:
     return " ".join(f"{a:.1f},{b:.2f}" for a, b in zip(x, heights[frames], strict=True))
 
 
-def histogram_html(values: Numbers, *, unit: str, marked: float | None) -> str:
-    """Return the distribution of whole numbers; the bar that holds `marked` has another colour."""
+def histogram_html(values: Numbers, *, marked: float) -> str:
+    """Return the distribution of frames; the bar that holds `marked` has another colour."""
     bins = min(40, int(np.ptp(values)) + 1)
     counts, edges = np.histogram(values, bins, (values.min(), values.max() + 1))
     width = _WIDTH / bins
-    chosen = -1 if marked is None else int(np.searchsorted(edges, marked, side="right")) - 1
+    chosen = int(np.searchsorted(edges, marked, side="right")) - 1
     heights = (96 * counts / counts.max()).tolist()
     bars = "".join(
         f'<rect class="{"bar chosen" if number == chosen else "bar"}" x="{number * width:.2f}" '
         f'y="{100 - height:.2f}" width="{0.88 * width:.2f}" height="{height:.2f}"><title>'
-        f"{count} of {round(edges[number]):,} to {int(np.ceil(edges[number + 1])) - 1:,} {unit}"
+        f"{count} of {round(edges[number]):,} to {int(np.ceil(edges[number + 1])) - 1:,} frames"
         "</title></rect>"
         for number, (count, height) in enumerate(zip(counts.tolist(), heights, strict=True))
         if count
     )
-    axis = axis_html((f"{values.min():,}", f"{values.max():,} {unit}"))
+    axis = axis_html((f"{values.min():,}", f"{values.max():,} frames"))
     most = f'<span class="y top">{counts.max():,}</span>'
     return f'<div class="chart low">{_svg(bars)}{most}</div>{axis}'
 

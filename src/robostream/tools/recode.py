@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 
 from robostream import config
-from robostream.errors import VideoFileError
+from robostream.errors import SelectionError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import write_bytes_atomic
 from robostream.tools.child_processes import run_jobs
 from robostream.tools.recode_videos import RecodeSpec, VideoFrames, VideoJob, encode_and_check
 from robostream.tools.staging import (
+    check_folders,
     copy_cheaply,
-    copy_durably,
-    local_folder,
-    new_folder,
     staging_folder,
     visible_files,
 )
@@ -76,10 +74,9 @@ def recode_dataset(
     Raises:
         DatasetError: The dataset, or one of its videos, cannot be read.
         WriteError: A folder is unsuitable, or the disk or an encoder fails.
-        ValueError: The dataset has no videos that can be encoded with `spec`.
+        SelectionError: The dataset has no videos that can be encoded with `spec`.
     """
-    source = local_folder(str(root))
-    target = new_folder(copy, source)
+    source, target = check_folders(root, copy)
     meta = LeRobotDatasetMetadata(source.name, root=source)
     videos = _inspect_videos(meta, source, spec)
     replaced = {config.INFO_PATH, *(video.file for video in videos)}
@@ -124,7 +121,7 @@ def _inspect_videos(
     meta.ensure_readable()
     cameras = [key for key in meta.video_keys if key not in meta.depth_keys]
     if not cameras:
-        raise ValueError(
+        raise SelectionError(
             f"{root}: want a colour camera stored as video, found none (cameras: "
             f"{', '.join(meta.camera_keys) or 'none'}), so there is nothing to encode"
         )
@@ -151,24 +148,23 @@ def _inspect_videos(
 def _check_size(spec: RecodeSpec, width: int, height: int, file: str) -> None:
     options = spec.encoder(1)
     if width % 2 or height % 2:
-        raise ValueError(
+        raise SelectionError(
             f"{file}: want frames of even width and height for {options.pix_fmt}, which stores one "
             f"colour for 2x2 pixels; found {width}x{height}. Crop or pad them when recording."
         )
     try:
         check_encoder(options, width=width, height=height)
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
+        raise SelectionError(f"{file}: {error}") from error
 
 
 def _copy(source: Path, staging: Path, name: str, *, link: bool) -> str:
     """Copy an unchanged file; return how."""
     target = staging / name
     target.unlink(missing_ok=True)  # an interrupted run may have left a part of it
-    if name.startswith(("data/", "videos/")):
-        return copy_cheaply(source / name, target, link=link)
-    # These are small and may be edited in place; a hard link would change the original too.
-    return copy_durably(source / name, target)
+    # Other files are small and may be edited in place, which would change a linked original too.
+    may_link = link and name.startswith(("data/", "videos/"))
+    return copy_cheaply(source / name, target, link=may_link)
 
 
 def _write_info(
@@ -190,7 +186,6 @@ def _write_info(
 
 
 def _camera_bytes(videos: list[_SourceVideo], copy: Path) -> dict[str, tuple[int, int]]:
-    """Return the size of each camera's videos before and after."""
     before, after = Counter[str](), Counter[str]()
     for video in videos:
         before[video.camera] += video.size_bytes

@@ -17,14 +17,13 @@ from av.video.frame import PictureType
 from av.video.reformatter import VideoReformatter
 
 from robostream import config, decode
-from robostream.errors import VideoFileError, WriteError
+from robostream.errors import SelectionError, VideoFileError, WriteError
 from robostream.storage import LocalSource
 from robostream.tools.staging import new_file
 from robostream.write import VideoEncoderConfig, add_stream, encode_frame
 
 # The largest crf of each codec, which is the lowest quality.
 _MOST_CRF = {"h264": 51, "hevc": 51, "libsvtav1": 63}
-CODECS = tuple(_MOST_CRF)
 # Longer than any encoder takes for one frame, or to flush at the end.
 _STALL_S = 5 * config.ENCODER_STALL_S
 # The least number of frames decoded at a time; their packets are in memory together.
@@ -144,21 +143,17 @@ def _differ(made: VideoFrames, want: str, found: str) -> WriteError:
 class RecodeSpec:
     """How colour videos are encoded."""
 
-    codec: str = config.RECODE_CODEC  # one of CODECS
+    codec: str = config.RECODE_CODEC  # one of `config.RECODE_CRF`
     gop: int = config.VIDEO_GOP  # frames per key frame
     crf: float | None = None  # lower is better and larger; None for that of `config.RECODE_CRF`
 
     def __post_init__(self) -> None:
-        if self.codec not in CODECS:
-            raise ValueError(f"want one of the codecs {', '.join(CODECS)}; got {self.codec!r}")
         if self.crf is None:
             object.__setattr__(self, "crf", config.RECODE_CRF[self.codec])
         if not 0 <= (self.crf or 0) <= _MOST_CRF[self.codec]:
-            raise ValueError(
+            raise SelectionError(
                 f"want a crf of 0 to {_MOST_CRF[self.codec]} for {self.codec}, got {self.crf}"
             )
-        if self.gop < 1:
-            raise ValueError(f"want a key frame every 1 frame or more, got a gop of {self.gop}")
 
     def encoder(self, threads: int) -> VideoEncoderConfig:
         """Return the encoder's options.

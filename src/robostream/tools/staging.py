@@ -27,7 +27,26 @@ from robostream.write import describe_free_space, move_durably
 _FICLONE = 0x40049409
 
 
-def local_folder(root: str) -> Path:
+def check_folders(root: str | Path, copy: str | Path) -> tuple[Path, Path]:
+    """Return the folders of a local dataset and of its copy; raise WriteError if one is unsuitable.
+
+    The dataset must be on this machine; the copy must not exist, nor lie in the dataset.
+    """
+    source, target = _local_folder(str(root)), Path(copy).expanduser().absolute()
+    if os.path.lexists(target):  # a link that leads nowhere too
+        raise WriteError(
+            f"{target}: want a new folder for the copy, found one that exists. Choose another, or "
+            "remove it."
+        )
+    if target.resolve().is_relative_to(source):
+        raise WriteError(
+            f"{target}: want a folder outside the dataset {source}, found one inside it. Choose "
+            "another."
+        )
+    return source, target
+
+
+def _local_folder(root: str) -> Path:
     """Return the folder of a dataset on this machine; the error says how to download one."""
     folder = Path(root).expanduser()
     if "://" not in root and folder.is_dir():
@@ -42,22 +61,6 @@ def local_folder(root: str) -> Path:
         else "Download a remote dataset first, and give its folder."
     )
     raise WriteError(f"{redact(root)}: want a folder on this machine with a dataset in it. {cure}")
-
-
-def new_folder(copy: str | Path, root: Path) -> Path:
-    """Return the path of a copy of `root`; raise WriteError if it exists or lies inside."""
-    target = Path(copy).expanduser().absolute()
-    if os.path.lexists(target):  # a link that leads nowhere too
-        raise WriteError(
-            f"{target}: want a new folder for the copy, found one that exists. Choose another, or "
-            "remove it."
-        )
-    if target.resolve().is_relative_to(root):
-        raise WriteError(
-            f"{target}: want a folder outside the dataset {root}, found one inside it. Choose "
-            "another."
-        )
-    return target
 
 
 def visible_files(root: Path) -> Iterator[str]:
@@ -173,28 +176,21 @@ def copy_cheaply(source: Path, target: Path, *, link: bool) -> str:
     """Copy a file without writing its bytes again where possible, and return how.
 
     "cloned", or "linked" with `link` where the disk cannot clone: one file under two names, so
-    editing one changes both. Else "copied".
+    editing one changes both. Else "copied". Blocks until the file is on disk.
     """
     source = source.resolve()  # a Hub snapshot is full of symbolic links
     target.parent.mkdir(parents=True, exist_ok=True)
+    how = "cloned"
     try:
         with open(source, "rb") as original, open(target, "wb") as copy:
             fcntl.ioctl(copy, _FICLONE, original.fileno())
     except OSError:
         target.unlink(missing_ok=True)
-    else:
-        sync_to_disk(target)
-        return "cloned"
-    if link:
-        with suppress(OSError):  # another disk, or one without links
-            os.link(source, target)
-            return "linked"
-    return copy_durably(source, target)
-
-
-def copy_durably(source: Path, target: Path) -> str:
-    """Copy a file's bytes, wait until they are on disk, and return "copied"."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+        if link:
+            with suppress(OSError):  # another disk, or one without links
+                os.link(source, target)
+                return "linked"
+        how = "copied"
+        shutil.copyfile(source, target)
     sync_to_disk(target)
-    return "copied"
+    return how

@@ -25,9 +25,8 @@ logger = logging.getLogger(__name__)
 
 Pixels = npt.NDArray[Any]
 
-# Thumbnails of an episode and of the dataset; a page that is narrow shows a third of the first.
+# Thumbnails of an episode; a page that is narrow shows a third of them.
 NUM_FRAMES = 9
-_EPISODES = 12
 _WIDTH = 224
 # Distances from near to far, as red, green and blue.
 _NEAR_TO_FAR = np.array([(255, 236, 130), (240, 128, 60), (160, 40, 110), (50, 20, 90), (8, 8, 24)])
@@ -128,14 +127,6 @@ class EpisodeView:
     curves: dict[str, npt.NDArray[Any]]  # (frames, numbers) by feature, important ones first
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetView:
-    """What is shown of the dataset besides one episode."""
-
-    camera: str | None  # the camera of the overview; None without cameras
-    overview: list[Cell]  # the middle frame of some episodes
-
-
 def view_episode(dataset: OpenedDataset, episode: int) -> EpisodeView:
     """Return what is shown of an episode. Decodes only the frames of the thumbnails."""
     meta = dataset.meta
@@ -147,21 +138,9 @@ def view_episode(dataset: OpenedDataset, episode: int) -> EpisodeView:
     length = int(meta.episodes["length"][episode])
     frames = spread_frames(length, NUM_FRAMES)
     with CameraReader(dataset) as reader:
-        strips = {key: _strip(reader, key, episode, frames) for key in dataset.spec.cameras}
+        strips = {key: read_strip(reader, key, episode, frames) for key in dataset.spec.cameras}
     tasks, curves = tasks_of(meta, episode), _read_curves(dataset, episode)
     return EpisodeView(episode, length, tasks, frames, strips, curves)
-
-
-def view_dataset(dataset: OpenedDataset) -> DatasetView:
-    """Return what is shown of the dataset. Decodes one frame of some episodes, of one camera."""
-    lengths, overview = dataset.meta.episodes["length"], []
-    camera = next(iter(dataset.spec.cameras), "")
-    with CameraReader(dataset) as reader:
-        for episode in spread_frames(len(lengths), _EPISODES) if camera else ():
-            images = _strip(reader, camera, episode, spread_frames(int(lengths[episode]), 1))
-            if not isinstance(images, str):
-                overview.append(Cell(images[0], f"episode {episode}"))
-    return DatasetView(camera or None, overview)
 
 
 def tasks_of(meta: LeRobotDatasetMetadata, episode: int) -> list[str]:
@@ -196,7 +175,7 @@ def sheet_of(dataset: OpenedDataset, view: EpisodeView) -> Image.Image:
     return draw_sheet(title.rstrip(": "), rows)
 
 
-def _strip(
+def read_strip(
     reader: CameraReader, key: str, episode: int, frames: list[int]
 ) -> list[Image.Image] | str:
     """Return the thumbnails of frames, or the error of a file that cannot be read."""

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from robostream import config
-from robostream.errors import SelectionError, WriteError
-from tests.fixture_datasets import FIXTURES, copy_of, edit_info
+from robostream.errors import WriteError
+from tests.fixture_datasets import copy_of, edit_info
 from tests.tools.convert.test_conversion import (
     TOP,
     WRIST,
@@ -86,14 +86,6 @@ def test_tasks_are_counted(tmp_path: Path) -> None:
     convert(root, tmp_path / "copy")
 
     assert_same_items(root, tmp_path / "copy")
-
-
-@pytest.mark.parametrize("jobs", [0, -1, 1.5, True])
-def test_jobs_are_a_whole_number_above_0(tmp_path: Path, jobs: float) -> None:
-    """Other numbers are refused before anything is made."""
-    with pytest.raises(SelectionError, match="jobs must be >= 1"):
-        convert(FIXTURES / "v21_videos", tmp_path / "copy", jobs=jobs)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_source_named_as_the_staging_folder_is_not_touched(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from robostream.config import RECODE_CRF
 from robostream.errors import VideoFileError, WriteError
-from robostream.tools.recode_videos import CODECS, RecodeSpec, VideoJob, check_copy, encode_video
+from robostream.tools.recode_videos import RecodeSpec, VideoJob, check_copy, encode_video
 from tests.decode.videos import FPS, KINDS, encode, reference
 from tests.parameters import long_except
 
@@ -56,7 +57,7 @@ def test_frames_and_times_stay_the_same(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gop", long_except([1, 2, 7], 2))
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", RECODE_CRF)
 def test_key_frames_have_the_requested_distance(codec: str, gop: int, tmp_path: Path) -> None:
     """Every codec keeps frames and times, has a key frame every `gop`, and no B-frames."""
     original = KINDS["h264_bframes"](tmp_path)
@@ -69,7 +70,7 @@ def test_key_frames_have_the_requested_distance(codec: str, gop: int, tmp_path: 
     assert all(packet.pts == packet.dts for packet in packets)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", RECODE_CRF)
 @pytest.mark.parametrize("color_range", [1, 2])
 def test_colour_tags_are_kept(codec: str, color_range: int, tmp_path: Path) -> None:
     """BT.709 in limited or full range keeps matrix, range and appearance."""
@@ -102,7 +103,7 @@ def test_rgb_becomes_yuv_that_readers_understand(tmp_path: Path) -> None:
     assert_same_frames(original, copy, at_least_db=20)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", RECODE_CRF)
 def test_a_single_frame_is_a_video_too(codec: str, tmp_path: Path) -> None:
     """The duration of its frame follows from the rate."""
     original = encode(tmp_path / "one.mp4", "libx264", {}, count=1)

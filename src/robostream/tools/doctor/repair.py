@@ -41,12 +41,11 @@ from robostream.tools.doctor.files import Int64s, SampleTable, list_files, read_
 from robostream.tools.doctor.findings import Verdict, describe_episodes, fill, shorten
 from robostream.tools.doctor.tables import split_texts
 from robostream.tools.recorded_stats import write_stats
-from robostream.tools.staging import copy_cheaply, local_folder, new_folder, visible_files
+from robostream.tools.staging import check_folders, copy_cheaply, visible_files
 from robostream.write import PARQUET_OPTIONS, VideoPart, frame_rate, iter_packets, split_videos
 
 # Errors that are no matter of episodes; with others an episode is left out, and all after it.
 _NOT_FATAL = ("tasks", "leakage")
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating)
 _STATS = ("stats-missing", "stats-wrong", "stats-stale", "quantiles", "image-stats")
 
 
@@ -58,12 +57,6 @@ class RepairReport:
     repairs: tuple[str, ...]
     left_out: range
     examined: Examination
-
-
-def check_folders(root: str, dest: Path) -> tuple[Path, Path]:
-    """Return the folders of a dataset and of its copy; raise WriteError if one is unsuitable."""
-    source = local_folder(root)
-    return source, new_folder(dest, source)
 
 
 def repair_dataset(
@@ -225,7 +218,8 @@ def _repair_rows(copy: _Copy) -> Iterator[str]:
             index = (np.cumsum(lengths) - lengths)[episodes] + frames
             wanted = {"episode_index": episodes, "frame_index": frames, "index": index}
             found = pq.read_table(path, columns=[*wanted, "timestamp"])
-            if not all(any(test(kind) for test in _NUMBERS) for kind in found.schema.types):
+            kinds = found.schema.types
+            if not all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
                 continue
             times_s, wanted_s = found["timestamp"].to_numpy(), frames / copy.fps
             starts_s = np.repeat(times_s[frames == 0], file.column("length"))

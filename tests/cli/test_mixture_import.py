@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from robostream.assemble import read_mixture_file
+from robostream.cli.mix import ListedDataset, convert_weights, read_list
 from robostream.errors import SelectionError
-from robostream.tools import ListedDataset, convert_weights, format_mixture, read_list
 
 REGISTRY = """
 from typing import Dict
@@ -75,19 +74,6 @@ def test_weights_that_multiply_sizes_become_shares() -> None:
 
     assert convert_weights(listed, [100, 200], times_frames=True) == [0.5, 0.5]
     assert convert_weights(listed, [100, 200], times_frames=False) == [2 / 3, 1 / 3]
-
-
-def test_what_is_written_can_be_read(tmp_path: Path) -> None:
-    """Names with signs of YAML survive."""
-    path = tmp_path / "mix.yaml"
-    written = [{"repo_id": "yes: no #1", "weight": 0.25, "group": "on"}, {"repo_id": "b"}]
-    path.write_text(format_mixture(written))
-    sources = read_mixture_file(path)["sources"]
-
-    assert [(s.repo_id, s.weight, s.group) for s in sources] == [
-        ("yes: no #1", 0.25, "on"),
-        ("b", None, None),
-    ]
 
 
 @pytest.mark.parametrize(
