@@ -99,28 +99,17 @@ class StreamCursor:
 
     Loaders over the stream read it too. The workers of a plain DataLoader have copies of it, which
     agree on their epochs by a shared table; the original stays where it is.
-
-    Attributes:
-        datasets: The datasets.
-        open_layout: Returns how samples lie in a batch. Opens videos.
-        rank: This process among those that share an epoch.
-        order: The order of the epoch that was asked for last, with no episode quarantined.
-        has_default_lanes: Whether a state saved with another number of lanes replaces theirs.
-        limits: The resources that a rank may use.
-        bad_episodes: The quarantined episodes, also of loaders over the stream.
-        position: Where iterating over the stream itself stands.
-        epochs: The epochs of the workers of plain DataLoaders.
     """
 
     datasets: Sequence[OpenedDataset]
-    open_layout: Callable[[], BatchLayout]
-    rank: Rank
-    order: EpochPlan
-    has_default_lanes: bool
+    open_layout: Callable[[], BatchLayout]  # returns how samples lie in a batch; opens videos
+    rank: Rank  # this process among those that share an epoch
+    order: EpochPlan  # of the epoch that was asked for last, with no episode quarantined
+    has_default_lanes: bool  # whether a state saved with another number of lanes replaces theirs
     limits: ResourceLimits
-    bad_episodes: BadEpisodes
-    position: Position = field(default_factory=Position)
-    epochs: EpochTable = field(default_factory=EpochTable)
+    bad_episodes: BadEpisodes  # also of loaders over the stream
+    position: Position = field(default_factory=Position)  # of iterating over the stream itself
+    epochs: EpochTable = field(default_factory=EpochTable)  # of workers of plain DataLoaders
 
     @functools.cached_property
     def layout(self) -> BatchLayout:

@@ -40,17 +40,11 @@ _WARNED: set[tuple[ResourceLimits, int]] = set()
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """The limits that a user sets for a rank.
+    """The limits that a user sets for a rank."""
 
-    Attributes:
-        frame_cache_bytes: Memory for decoded frames: bytes, a text such as "2GiB", or "auto".
-        frame_cache_dir: A folder for the decoded frames of the whole selection.
-        max_files: Video files held open per process; None for a default.
-    """
-
-    frame_cache_bytes: int | str
-    frame_cache_dir: str | Path | None
-    max_files: int | None
+    frame_cache_bytes: int | str  # memory for decoded frames: bytes, a text or "auto"
+    frame_cache_dir: str | Path | None  # for the decoded frames of the whole selection
+    max_files: int | None  # video files held open per process; None for a default
 
     def __post_init__(self) -> None:
         if self.frame_cache_bytes != "auto":
@@ -63,19 +57,12 @@ class ResourceLimits:
 
 @dataclass(frozen=True, slots=True)
 class FrameBudget:
-    """Memory for the decoded frames of a rank.
-
-    Attributes:
-        nbytes: How much.
-        keeps_all: Whether it holds all frames of the selection, which then stay.
-        reason: Why this much, for the log.
-        lacking_bytes: How much more would let every frame be decoded once.
-    """
+    """Memory for the decoded frames of a rank."""
 
     nbytes: int
-    keeps_all: bool
-    reason: str
-    lacking_bytes: int = 0
+    keeps_all: bool  # whether it holds all frames of the selection, which then stay
+    reason: str  # why this much, for the log
+    lacking_bytes: int = 0  # how much more would let every frame be decoded once
 
 
 def choose_resources(

@@ -198,21 +198,13 @@ class FrameStream(IterableDataset[dict[str, Any]]):
 
 @dataclass(frozen=True)  # without slots, which cached properties do not work with
 class SampleShare:
-    """The samples of a rank from `start` on that one of several processes delivers, in order.
-
-    Attributes:
-        plan: The order of the epoch.
-        cut: The rank, with a batch of one sample.
-        start: The position at which the rank begins.
-        worker: Which of the processes.
-        num_workers: How many processes share the rank's lanes.
-    """
+    """The samples of a rank from `start` on that one of several processes delivers, in order."""
 
     plan: EpochPlan
-    cut: Cut
-    start: int
-    worker: int
-    num_workers: int
+    cut: Cut  # the rank, with a batch of one sample
+    start: int  # the position at which the rank begins
+    worker: int  # which of the processes
+    num_workers: int  # how many processes share the rank's lanes
 
     @functools.cached_property
     def lanes(self) -> list[int]:
