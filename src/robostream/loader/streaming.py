@@ -41,24 +41,6 @@ _IGNORED = {
     "multiprocessing_context": "workers are fresh interpreters, whatever the context",
 }
 _STREAM_LEGACY = {"streaming", *_IGNORED} - {"multiprocessing_context"}
-# The arguments after force_cache_sync in the constructor of LeRobot's streaming dataset.
-_LEROBOT_ORDER = (
-    "streaming",
-    "episode_pool_size",
-    "buffer_size",
-    "max_num_shards",
-    "seed",
-    "rng",
-    "shuffle",
-    "return_uint8",
-    "rank",
-    "world_size",
-    "video_decoder_cache_size",
-    "data_files_root",
-    "video_decode_device",
-    "prefetch_videos",
-    "video_prefetch_workers",
-)
 
 
 class StreamingLeRobotDataset(FrameStream):
@@ -142,7 +124,7 @@ class StreamingLeRobotDataset(FrameStream):
         tolerance_s: float = config.TOLERANCE_S,
         revision: str | None = None,
         force_cache_sync: bool = False,
-        *by_position: Any,
+        *,
         episode_pool_size: int = config.EPISODE_POOL_SIZE,
         seed: int = config.SEED,
         shuffle: bool = True,
@@ -170,7 +152,6 @@ class StreamingLeRobotDataset(FrameStream):
         cache_limit: int | str | None = None,
         **legacy: Any,
     ) -> None:
-        _refuse_positions(by_position)
         _accept_legacy(legacy)
         check_decode_device(video_decode_device)
         access = token, storage_options, choose_cache(cache_dir, cache_limit)
@@ -250,13 +231,3 @@ def _accept_legacy(given: Mapping[str, Any]) -> None:
             )
         if name != "streaming":
             warn_of_ignored(name, value, stacklevel=4)
-
-
-def _refuse_positions(values: tuple[Any, ...]) -> None:
-    """Raise TypeError, with the names, for keyword arguments given by position."""
-    if values:
-        names = ", ".join(f"{name}=" for name in _LEROBOT_ORDER[: len(values)])
-        raise TypeError(
-            f"StreamingLeRobotDataset() takes the arguments after force_cache_sync by name. In "
-            f"LeRobot's order the values given here are {names}"
-        )
