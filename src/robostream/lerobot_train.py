@@ -123,10 +123,14 @@ class LeRobotRun:
         repo_type: str = "dataset",
     ) -> LeRobotDatasetMetadata | MixtureMetadata:
         """Return robostream's metadata for the arguments of LeRobot's class."""
-        if is_mixture(repo_id):
-            self._check_streams(repo_id)
-            return open_mixture(repo_id, rank=0, world_size=1).meta
-        return LeRobotDatasetMetadata(repo_id, find_root(repo_id, root, repo_type), revision)
+        if not is_mixture(repo_id):
+            return LeRobotDatasetMetadata(repo_id, find_root(repo_id, root, repo_type), revision)
+        if not self._cfg.dataset.streaming or getattr(self._cfg.dataset, "eval_split", None):
+            raise SelectionError(
+                f"{repo_id} describes a mixture, which is a stream without eval_split: pass "
+                "--dataset.streaming=true, and leave --dataset.eval_split out"
+            )
+        return open_mixture(repo_id, rank=0, world_size=1).meta
 
     def open_dataset(self, repo_id: str, root: str | None = None, **options: Any) -> Any:
         """Return robostream's dataset for the arguments of LeRobot's map-style class.
@@ -163,14 +167,6 @@ class LeRobotRun:
         stream = StreamingLeRobotDataset(repo_id, place, **options)
         self._meta = stream.meta
         return stream
-
-    def _check_streams(self, path: str) -> None:
-        """Raise SelectionError for settings that a mixture does not have."""
-        if not self._cfg.dataset.streaming or getattr(self._cfg.dataset, "eval_split", None):
-            raise SelectionError(
-                f"{path} describes a mixture, which is a stream without eval_split: pass "
-                "--dataset.streaming=true, and leave --dataset.eval_split out"
-            )
 
     def _depth_unit(self) -> dict[str, str]:
         """Return `depth_output_unit` where LeRobot has it; it forgets to pass it on to streams."""
@@ -238,25 +234,23 @@ def seed_of(cfg: Any) -> int:
 
 
 def training_order(cfg: Any) -> dict[str, Any]:
-    """Return the options of the stream to train on: its seed, and the frames it leaves out."""
-    policy = getattr(cfg, "trainable_config", cfg.policy)
-    return {"seed": seed_of(cfg)} | drop_last_frames(getattr(policy, "drop_n_last_frames", 0) or 0)
+    """Return the options of the stream to train on: its seed, and the frames it leaves out.
 
-
-def drop_last_frames(count: int) -> dict[str, Any]:
-    """Return the stream's option that leaves out the last frames of every episode.
-
-    A policy's `drop_n_last_frames` says how many. LeRobot's sampler leaves them out of map-style
-    datasets, and episodes that are no longer; its streams deliver them.
+    Those are the last `drop_n_last_frames` of every episode, if the policy has that setting.
+    LeRobot's sampler leaves them out of map-style datasets, and episodes that are no longer; its
+    streams deliver them.
     """
+    policy, order = getattr(cfg, "trainable_config", cfg.policy), {"seed": seed_of(cfg)}
+    count = getattr(policy, "drop_n_last_frames", 0) or 0
     if count == 0:
-        return {}
+        return order
     logger.info(
         "drop_n_last_frames=%d: the stream leaves out the last frames of each episode (LeRobot's "
         "own streams ignore this setting)",
         count,
     )
-    return {"frames": lambda row: [(0, row["length"] - count)] if row["length"] > count else []}
+    frames = {"frames": lambda row: [(0, row["length"] - count)] if row["length"] > count else []}
+    return order | frames
 
 
 def most_evaluated(cfg: Any) -> int:

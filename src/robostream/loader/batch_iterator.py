@@ -40,16 +40,7 @@ _TURNS_PER_DEPTH = 2
 
 
 class BatchQueue:
-    """The batches of a schedule that a pool builds, in order. Ends when it is dropped.
-
-    Attributes:
-        schedule: The batches.
-        running: The pool that builds them, and their memory.
-        timeout_s: How long to wait for a batch; 0 for no limit.
-        num_steps: How many they are.
-        step: The next one to take.
-        slots: The memory of those that are assigned and not taken.
-    """
+    """The batches of a schedule that a pool builds, in order. Ends when it is dropped."""
 
     # None until it is whole, and when it has ended: then there is nothing to end.
     _number: int | None = None
@@ -63,11 +54,11 @@ class BatchQueue:
     ) -> None:
         """Begin the batches; workers first build what is assigned to the queue `after`."""
         self.schedule = schedule
-        self.running = running
-        self.timeout_s = timeout_s
+        self.running = running  # the pool that builds the batches, and their memory
+        self.timeout_s = timeout_s  # how long to wait for a batch; 0 for no limit
         self.num_steps = schedule.num_steps
-        self.step = 0
-        self.slots: deque[int] = deque()
+        self.step = 0  # the next one to take
+        self.slots: deque[int] = deque()  # of the batches that are assigned and not taken
         number = None if after is None else after._number
         self._number = running.pool.begin(schedule, timeout_s, number)
 
