@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -21,7 +22,6 @@ from robostream.loader.resources import FrameBudget
 from robostream.loader.running_pool import RunningPool, choose_options, start_pool
 from robostream.loader.stats import LoaderStats
 from robostream.loader.stream import FrameStream, cursor_of
-from robostream.loader.streaming import warn_of_ignored
 from robostream.plan import (
     Cursor,
     Cut,
@@ -88,7 +88,9 @@ class StreamingDataLoader(DataLoader[Any]):
     ) -> None:
         self._cut = _cut(dataset, batch_size, drop_last)
         batch_size, drop_last = self._cut.batch_size, self._cut.drop_last
-        warn_of_ignored("multiprocessing_context", multiprocessing_context)
+        if multiprocessing_context is not None:
+            text = "multiprocessing_context is ignored: workers are always fresh interpreters"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
         del persistent_workers  # workers stay, whether it is true or false
         timeout = min(arguments.number(timeout, "timeout", or_zero=True), config.MOST_TIMEOUT_S)
         super().__init__(

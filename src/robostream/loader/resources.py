@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -204,22 +205,22 @@ def local_ranks(world_size: int, environment: Mapping[str, str] | None = None) -
 
 def share_of_cores(ranks: int) -> int:
     """Return how many cores this rank may use, if `ranks` ranks share the machine."""
-    cores = _affinity(os.getpid())
-    allowed = len(cores) or os.cpu_count() or 1
-    quota = _read(_CGROUP / "cpu.max").split()  # microseconds of work in a period, and the period
+    cores = os.sched_getaffinity(0)
+    allowed = len(cores)
+    quota = _read_cgroup("cpu.max").split()  # microseconds of work in a period, and the period
     if len(quota) == 2 and all(map(str.isdigit, quota)):
         allowed = min(allowed, max(1, math.ceil(int(quota[0]) / int(quota[1]))))
-    if cores and _is_split(cores):
-        return allowed
-    return max(1, allowed // ranks)
+    return allowed if _is_split(cores) else max(1, allowed // ranks)
 
 
 def usable_memory() -> int:
     """Return how many bytes the machine, this process's cgroup and its `ulimit -v` have left."""
-    used_pages = int(_read(Path("/proc/self/statm")).partition(" ")[0] or 0)
+    used_pages = int(Path("/proc/self/statm").read_text().split()[0])
     unused_addresses = max(0, _address_space() - used_pages * _PAGE_BYTES)
-    available = min(_available_memory(), unused_addresses)
-    limit, used = _read_cgroup("memory.max"), _read_cgroup("memory.current")
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    unused_kib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    available = min(unused_kib * 1024, unused_addresses)
+    limit, used = _cgroup_bytes("memory.max"), _cgroup_bytes("memory.current")
     if limit is not None:
         available = min(available, max(0, limit - (used or 0)))
     return available
@@ -228,7 +229,7 @@ def usable_memory() -> int:
 def whole_memory() -> int:
     """Return how many bytes the machine, this process's cgroup or its `ulimit -v` has in all."""
     physical = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
-    return min(physical, _address_space(), _read_cgroup("memory.max") or physical)
+    return min(physical, _address_space(), _cgroup_bytes("memory.max") or physical)
 
 
 def open_files_share() -> int:
@@ -239,17 +240,12 @@ def open_files_share() -> int:
 
 def _check_folder(folder: str | Path) -> None:
     """Raise SelectionError if there is a file where the folder, or one above it, should be."""
-    arguments.path(folder, "frame_cache_dir")
-    try:
-        path = Path(folder).expanduser()
-        nearest = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
-        fault = f"{nearest} is a file" if os.path.isfile(nearest) else ""
-    except (RuntimeError, ValueError) as error:  # an unknown user's home; a zero byte in the name
-        fault = str(error)
-    if fault:
+    path = Path(arguments.path(folder, "frame_cache_dir")).expanduser()
+    nearest = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
+    if os.path.isfile(nearest):
         raise SelectionError(
             "frame_cache_dir must be a folder on a fast disk, existing or new; got "
-            f"{str(folder)!r}: {fault}"
+            f"{str(folder)!r}: {nearest} is a file"
         )
 
 
@@ -291,13 +287,6 @@ def _count_decoders(layout: BatchLayout, lanes: int, num_workers: int) -> int:
     return max(1, min(wanted, most))
 
 
-def _affinity(process: int) -> set[int]:
-    try:
-        return os.sched_getaffinity(process)
-    except (AttributeError, OSError):  # macOS has no affinity, nor has a process that ended
-        return set()
-
-
 def _is_split(cores: set[int]) -> bool:
     """Return whether the launcher has given this process cores of its own.
 
@@ -306,7 +295,9 @@ def _is_split(cores: set[int]) -> bool:
     per_task = os.environ.get("SLURM_CPUS_PER_TASK", "")
     if per_task.isdigit() and len(cores) <= int(per_task):
         return True
-    return cores < _affinity(os.getppid())
+    with contextlib.suppress(OSError):  # the parent may have ended
+        return cores < os.sched_getaffinity(os.getppid())
+    return False
 
 
 def _address_space() -> int:
@@ -314,21 +305,14 @@ def _address_space() -> int:
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-def _available_memory() -> int:
-    for line in _read(Path("/proc/meminfo")).splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return whole_memory()
-
-
-def _read_cgroup(name: str) -> int | None:
-    text = _read(_CGROUP / name).strip()
+def _cgroup_bytes(name: str) -> int | None:
+    """Return the size in a file of this process's cgroup; None for no limit, or no such file."""
+    text = _read_cgroup(name).strip()
     return int(text) if text.isdigit() else None
 
 
-def _read(path: Path) -> str:
-    """Return what the system writes into a file; nothing if it has no such file."""
+def _read_cgroup(name: str) -> str:
     try:
-        return path.read_text()
+        return (_CGROUP / name).read_text()
     except OSError:
         return ""

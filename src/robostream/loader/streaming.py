@@ -38,9 +38,7 @@ _IGNORED = {
     "prefetch_videos": "worker processes always work ahead, by prefetch_factor batches",
     "decode_threads": "num_workers of StreamingDataLoader says how many processes decode, each "
     "with one thread",
-    "multiprocessing_context": "workers are fresh interpreters, whatever the context",
 }
-_STREAM_LEGACY = {"streaming", *_IGNORED} - {"multiprocessing_context"}
 
 
 class StreamingLeRobotDataset(FrameStream):
@@ -210,13 +208,6 @@ class StreamingLeRobotDataset(FrameStream):
         )
 
 
-def warn_of_ignored(name: str, value: object, stacklevel: int = 3) -> None:
-    """Warn that robostream ignores an argument, unless its value is None."""
-    if value is not None:
-        text = f"{name} is ignored: {_IGNORED[name]}"
-        warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
-
-
 def _accept_legacy(given: Mapping[str, Any]) -> None:
     """Warn of each argument of another loader that has no effect here; refuse unknown names."""
     if not arguments.truth(given.get("streaming", True), "streaming"):
@@ -225,9 +216,10 @@ def _accept_legacy(given: Mapping[str, Any]) -> None:
             "random access"
         )
     for name, value in given.items():
-        if name not in _STREAM_LEGACY:
+        if name not in ("streaming", *_IGNORED):
             raise TypeError(
                 f"StreamingLeRobotDataset() got an unexpected keyword argument {name!r}"
             )
-        if name != "streaming":
-            warn_of_ignored(name, value, stacklevel=4)
+        if name in _IGNORED and value is not None:
+            text = f"{name} is ignored: {_IGNORED[name]}"
+            warnings.warn(text, DeprecationWarning, stacklevel=3)
