@@ -96,22 +96,13 @@ class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no type information
     monitor_interval = 0
 
     @staticmethod
-    def format_meter(
-        n: float,
-        total: float | None,
-        elapsed: float,
-        ncols: int | None = None,
-        prefix: str = "",
-        unit: str = "it",
-        rate: float | None = None,
-        postfix: str | None = None,
-        **_others: Any,
-    ) -> str:
-        """Return the bar as text that fits into `ncols` columns."""
-        rate = rate or n / max(elapsed, 1e-9)
+    def format_meter(n: float, total: float | None, elapsed: float, **given: Any) -> str:
+        """Return the bar as text that fits into the terminal."""
         total = total or 0
-        facts = _facts(rate, unit, total - n, postfix or "")
-        return format_bar(prefix, n / total if total else 0.0, facts, width=ncols or 80)
+        rate = given["rate"] or n / max(elapsed, 1e-9)
+        facts = _facts(rate, given["unit"], total - n, given["postfix"] or "")
+        share = n / total if total else 0.0
+        return format_bar(given["prefix"], share, facts, width=given["ncols"] or 80)
 
 
 def track(items: Iterable[T], label: str, total: int, unit: str) -> Iterator[T]:

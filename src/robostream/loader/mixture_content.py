@@ -58,6 +58,9 @@ class MixtureContent:
         self.schema, self.maps = derive_schema(described, options)
         # With the features that the schema needs.
         self.datasets = [_restrict(d, m) for d, m in zip(opened, self.maps, strict=True)]
+        # The number of each dataset's episode 0 in the mixture.
+        totals = [dataset.meta.total_episodes for dataset in self.datasets]
+        self.first_episodes: list[int] = [0, *np.cumsum(totals[:-1], dtype=np.int64).tolist()]
         pairs = zip(sources, opened, strict=True)
         names = [s.group or d.meta.robot_type or d.meta.repo_id for s, d in pairs]
         self.groups = list(dict.fromkeys(names))
@@ -71,12 +74,6 @@ class MixtureContent:
         needs_rows = "quantiles" in modes.values()
         stats = self.exact_stats() if needs_rows else self.stats if modes else {}
         self._normalizer = Normalizer(stats, modes)
-
-    @functools.cached_property
-    def first_episodes(self) -> list[int]:
-        """The number of each dataset's episode 0 in the mixture."""
-        totals = [dataset.meta.total_episodes for dataset in self.datasets]
-        return [0, *np.cumsum(totals).tolist()][: len(totals)]
 
     def open_layout(self) -> BatchLayout:
         """Return how samples lie in a batch. Opens videos."""

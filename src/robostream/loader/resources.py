@@ -9,7 +9,6 @@ import math
 import os
 import resource
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,23 +188,22 @@ def choose_depth(batch_size: int, batch_bytes: int, num_workers: int) -> int:
     return min(max(room, 2), wanted)
 
 
-def local_ranks(world_size: int, environment: Mapping[str, str] | None = None) -> int:
+def local_ranks(world_size: int) -> int:
     """Return how many ranks share this machine; at most the world size.
 
     Slurm lists the tasks of a step on each node. It gives the number asked for per node only if
     someone asked, and that need not be how many there are.
     """
-    variables = os.environ if environment is None else environment
     for name in _LOCAL_RANKS:
-        text = variables.get(name, "")
+        text = os.environ.get(name, "")
         if text.isdigit() and int(text) > 0:
             return min(int(text), world_size)
-    return min(len(variables.get("SLURM_GTIDS", "0").split(",")), world_size)
+    return min(len(os.environ.get("SLURM_GTIDS", "0").split(",")), world_size)
 
 
 def share_of_cores(ranks: int) -> int:
     """Return how many cores this rank may use, if `ranks` ranks share the machine."""
-    cores = os.sched_getaffinity(0)
+    cores = os.sched_getaffinity(os.getpid())
     allowed = len(cores)
     quota = _read_cgroup("cpu.max").split()  # microseconds of work in a period, and the period
     if len(quota) == 2 and all(map(str.isdigit, quota)):

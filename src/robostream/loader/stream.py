@@ -243,8 +243,6 @@ def skip_batches(share: SampleShare, batches: int, batch_size: int) -> tuple[Sam
     DataLoader skips it. A new DataLoader asks its first worker first, whoever's turn it was when
     the old one stopped. So a worker may continue with another worker's share. Pure.
     """
-    if batches == 0:
-        return share, 0
     workers = range(share.num_workers)
     counts = [len(dataclasses.replace(share, worker=worker)) for worker in workers]
     per_worker = [-(-count // batch_size) for count in counts]
