@@ -8,7 +8,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
@@ -22,6 +22,7 @@ from robostream.loader.resources import FrameBudget
 from robostream.loader.running_pool import RunningPool, choose_options, start_pool
 from robostream.loader.stats import LoaderStats
 from robostream.loader.stream import FrameStream, cursor_of
+from robostream.meta import forward
 from robostream.plan import (
     Cursor,
     Cut,
@@ -65,6 +66,9 @@ class StreamingDataLoader(DataLoader[Any]):
         persistent_workers: Ignored: workers always stay over epochs.
         multiprocessing_context: Ignored: workers are fresh interpreters.
     """
+
+    dataset: FrameStream
+    stream: Final[FrameStream] = forward("dataset", "The dataset it delivers.")
 
     # So `accelerator.prepare` leaves this loader alone. Otherwise it would give each process a part
     # of what is already that process's part, without a warning.
@@ -128,13 +132,6 @@ class StreamingDataLoader(DataLoader[Any]):
                 "another loader; it continues from loader.state_dict()."
             )
         super().__setattr__(name, value)
-
-    @property
-    def stream(self) -> FrameStream:
-        """The dataset it delivers."""
-        stream = self.dataset
-        assert isinstance(stream, FrameStream)
-        return stream
 
     @property
     def _source(self) -> StreamCursor:
