@@ -18,7 +18,6 @@ from robostream.meta import Features, Stats
 
 logger = logging.getLogger(__name__)
 
-_SUFFIXES = (".yaml", ".yml")
 # Flags that choose data of one dataset; the file has the same for each of its sources.
 _OF_ONE_DATASET = ("root", "episodes", "revision")
 
@@ -65,7 +64,7 @@ class LeRobotMixture(MixtureDataset):
 
 def is_mixture(repo_id: str) -> bool:
     """Return whether `--dataset.repo_id` names a mixture's file."""
-    return repo_id.endswith(_SUFFIXES)
+    return repo_id.endswith((".yaml", ".yml"))
 
 
 def open_mixture(path: str, **options: Any) -> LeRobotMixture:
