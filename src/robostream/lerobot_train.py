@@ -240,17 +240,17 @@ def training_order(cfg: Any) -> dict[str, Any]:
     LeRobot's sampler leaves them out of map-style datasets, and episodes that are no longer; its
     streams deliver them.
     """
-    policy, order = getattr(cfg, "trainable_config", cfg.policy), {"seed": seed_of(cfg)}
+    order: dict[str, Any] = {"seed": seed_of(cfg)}
+    policy = getattr(cfg, "trainable_config", cfg.policy)
     count = getattr(policy, "drop_n_last_frames", 0) or 0
-    if count == 0:
-        return order
-    logger.info(
-        "drop_n_last_frames=%d: the stream leaves out the last frames of each episode (LeRobot's "
-        "own streams ignore this setting)",
-        count,
-    )
-    frames = {"frames": lambda row: [(0, row["length"] - count)] if row["length"] > count else []}
-    return order | frames
+    if count:
+        logger.info(
+            "drop_n_last_frames=%d: the stream leaves out the last frames of each episode "
+            "(LeRobot's own streams ignore this setting)",
+            count,
+        )
+        order["frames"] = lambda row: [(0, row["length"] - count)] if row["length"] > count else []
+    return order
 
 
 def most_evaluated(cfg: Any) -> int:
