@@ -27,6 +27,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -60,23 +61,20 @@ _STATE = Path("training_state") / "loader_state.json"
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class LeRobotRun:
     """Opens the datasets of one run, feeds it, and saves its position in the data.
 
     Its methods stand in for the functions and classes that LeRobot's command calls.
-
-    Args:
-        factory: LeRobot's module that makes datasets, or anything with its functions.
     """
 
-    def __init__(self, factory: Any) -> None:
-        self._factory = factory
-        self._cfg: Any = None
-        self._order: dict[str, Any] = {}
-        self._meta: LeRobotDatasetMetadata | None = None
-        self._num_halves = 0
-        self._train_set: Any = None
-        self._loader: StreamingDataLoader | None = None
+    _factory: Any  # LeRobot's module that makes datasets, or anything with its functions
+    _cfg: Any = None
+    _order: dict[str, Any] = field(default_factory=dict)
+    _meta: LeRobotDatasetMetadata | None = None  # of a stream
+    _num_halves: int = 0  # how many halves of `eval_split` were opened
+    _train_set: Any = None
+    _loader: StreamingDataLoader | None = None  # over the data to train on
 
     def make_dataset(self, cfg: Any) -> Any:
         """Return the dataset of a LeRobot without `eval_split`, where a resumed run continues."""

@@ -220,24 +220,23 @@ class WorkerTrace(Exception):
     """The cause of an error in a worker process; shows the traceback there."""
 
 
+@dataclass(eq=False, repr=False)
 class BadEpisodes:
     """The quarantined episodes, in the consumer's process.
 
     The plan chooses the frames of other episodes that stand in for those of a bad one. Every
     healthy frame keeps its position, so ranks stay in step, and runs with the same list have one
     order.
-
-    Args:
-        policy: "raise" or "quarantine".
-        name: Returns an episode's number in its dataset, with the dataset's name in a mixture.
     """
 
-    def __init__(self, policy: str, name: Callable[[int], str] = str) -> None:
-        if policy not in _POLICIES:
-            raise SelectionError(f"on_bad_episode must be one of {_POLICIES}, got {policy!r}")
-        self._policy = policy
-        self._name = name
-        self._reasons: dict[int, str] = {}
+    _policy: str
+    # Returns an episode's number in its dataset, with the dataset's name in a mixture.
+    _name: Callable[[int], str] = str
+    _reasons: dict[int, str] = field(default_factory=dict)  # why each episode is quarantined
+
+    def __post_init__(self) -> None:
+        if self._policy not in _POLICIES:
+            raise SelectionError(f"on_bad_episode must be one of {_POLICIES}, got {self._policy!r}")
 
     def summary(self) -> str:
         """Return how many there are, and which for each reason; empty if there are none."""

@@ -71,8 +71,9 @@ class MixtureContent:
         }
         self.tasks = list(dict.fromkeys(text for d in self.datasets for text in _tasks(d)))
         modes = _check_normalize(normalize, self.schema)
-        needs_rows = "quantiles" in modes.values()
-        stats = self.exact_stats() if needs_rows else self.stats if modes else {}
+        stats: dict[str, Stats] = {}
+        if modes:
+            stats = self.exact_stats() if "quantiles" in modes.values() else self.stats
         self._normalizer = Normalizer(stats, modes)
 
     def open_layout(self) -> BatchLayout:

@@ -269,30 +269,21 @@ def _deal(per_worker: list[int], left: int) -> tuple[list[int], int]:
     return taken, turn
 
 
+@dataclass(eq=False, repr=False)
 class SampleIterator:
     """Yields one process's samples of an epoch, without those that were skipped.
 
     Resumes from its own state, which torchdata's StatefulDataLoader saves and restores worker by
-    worker. `version` is that of the stream's position when the iterator began; `key` is its key in
-    the table of epochs, None in the main process.
+    worker.
     """
 
-    def __init__(
-        self,
-        share: SampleShare,
-        skipped: int,
-        context: WorkerContext,
-        stream: StreamCursor,
-        version: int,
-        key: EpochKey | None,
-    ) -> None:
-        self._share = share
-        self._delivered = skipped
-        self._context = context
-        self._stream = stream
-        self._version = version
-        self._key = key
-        self._samples: Iterator[dict[str, Any]] | None = None
+    _share: SampleShare
+    _delivered: int  # how many samples of the share were delivered or skipped
+    _context: WorkerContext
+    _stream: StreamCursor
+    _version: int  # of the stream's position when the iterator began
+    _key: EpochKey | None  # in the table of epochs; None in the main process
+    _samples: Iterator[dict[str, Any]] | None = None
 
     def __iter__(self) -> SampleIterator:
         return self
