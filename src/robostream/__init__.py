@@ -7,8 +7,9 @@ line do not wait for torch.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from robostream.lazy import load_on_first_use
 
 if TYPE_CHECKING:
     from robostream.assemble import (
@@ -143,37 +144,21 @@ __all__ = [
     "WriteError",
 ]
 
-_HOMES = {
-    "check_no_leakage": "assemble",
-    "EpisodeFilter": "assemble",
-    "EpisodeWeights": "assemble",
-    "FrameRanges": "assemble",
-    "ImageTransforms": "assemble",
-    "Resize": "assemble",
-    "Schema": "assemble",
-    "Source": "assemble",
-    "SourceMap": "assemble",
-    "EpisodeSplit": "assemble",
-    "split_episodes": "assemble",
-    "LeRobotDataset": "dataset",
-    "DatasetInfo": "meta",
-    "EpisodeTable": "meta",
-    "Features": "meta",
-    "LeRobotDatasetMetadata": "meta",
-    "Stats": "meta",
-    "TaskTable": "meta",
-    "EpochPlan": "plan",
-    "DatasetWriter": "write",
-    "DepthEncoderConfig": "write",
-    "VideoEncoderConfig": "write",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'robostream' has no attribute {name!r}")
-    home = "errors" if name.endswith("Error") else _HOMES.get(name, "loader")
-    return getattr(importlib.import_module(f"robostream.{home}"), name)
+__getattr__ = load_on_first_use(
+    "robostream",
+    {
+        "assemble": "EpisodeFilter EpisodeSplit EpisodeWeights FrameRanges ImageTransforms Resize "
+        "Schema Source SourceMap check_no_leakage split_episodes",
+        "dataset": "LeRobotDataset",
+        "errors": " ".join(name for name in __all__ if name.endswith("Error")),
+        "loader": "EpisodeAwareSampler MapReader MixtureDataset Normalizer SamplerState "
+        "SourceShare StreamingDataLoader StreamingLeRobotDataset TrainingStep "
+        "compute_sampler_state load_training_step resume_sampler save_training_step",
+        "meta": "DatasetInfo EpisodeTable Features LeRobotDatasetMetadata Stats TaskTable",
+        "plan": "EpochPlan",
+        "write": "DatasetWriter DepthEncoderConfig VideoEncoderConfig",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -18,33 +18,23 @@ from robostream.meta import Features, Stats
 
 logger = logging.getLogger(__name__)
 
-_SUFFIXES = (".yaml", ".yml")
 # Flags that choose data of one dataset; the file has the same for each of its sources.
 _OF_ONE_DATASET = ("root", "episodes", "revision")
 
 
 @dataclass(frozen=True)
 class MixtureMetadata:
-    """What LeRobot's command reads of a dataset's metadata.
-
-    Attributes:
-        repo_id: The file that describes the mixture.
-        features: The features of every sample.
-        stats: The statistics of all datasets together.
-        camera_keys: All cameras.
-        depth_keys: Cameras that measure distance.
-        fps: 1. LeRobot divides the steps of windows by it, so they stay steps: frames of each
-            dataset, whatever its rate.
-        has_language_columns: False; a mixture has the text of tasks.
-    """
+    """What LeRobot's command reads of a dataset's metadata."""
 
     repo_id: str
-    features: Features
-    stats: Stats
-    camera_keys: list[str]
-    depth_keys: list[str]
+    features: Features  # of every sample
+    stats: Stats  # of all datasets together
+    camera_keys: list[str]  # all cameras
+    depth_keys: list[str]  # those that measure distance
+    # LeRobot divides the steps of windows by it, so they stay steps: frames of each dataset,
+    # whatever its rate.
     fps: int = 1
-    has_language_columns: bool = False
+    has_language_columns: bool = False  # a mixture has the text of tasks
 
 
 class LeRobotMixture(MixtureDataset):
@@ -74,7 +64,7 @@ class LeRobotMixture(MixtureDataset):
 
 def is_mixture(repo_id: str) -> bool:
     """Return whether `--dataset.repo_id` names a mixture's file."""
-    return repo_id.endswith(_SUFFIXES)
+    return repo_id.endswith((".yaml", ".yml"))
 
 
 def open_mixture(path: str, **options: Any) -> LeRobotMixture:

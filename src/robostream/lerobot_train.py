@@ -27,6 +27,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -60,23 +61,20 @@ _STATE = Path("training_state") / "loader_state.json"
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class LeRobotRun:
     """Opens the datasets of one run, feeds it, and saves its position in the data.
 
     Its methods stand in for the functions and classes that LeRobot's command calls.
-
-    Args:
-        factory: LeRobot's module that makes datasets, or anything with its functions.
     """
 
-    def __init__(self, factory: Any) -> None:
-        self._factory = factory
-        self._cfg: Any = None
-        self._order: dict[str, Any] = {}
-        self._meta: LeRobotDatasetMetadata | None = None
-        self._num_halves = 0
-        self._train_set: Any = None
-        self._loader: StreamingDataLoader | None = None
+    _factory: Any  # LeRobot's module that makes datasets, or anything with its functions
+    _cfg: Any = None
+    _order: dict[str, Any] = field(default_factory=dict)
+    _meta: LeRobotDatasetMetadata | None = None  # of a stream
+    _num_halves: int = 0  # how many halves of `eval_split` were opened
+    _train_set: Any = None
+    _loader: StreamingDataLoader | None = None  # over the data to train on
 
     def make_dataset(self, cfg: Any) -> Any:
         """Return the dataset of a LeRobot without `eval_split`, where a resumed run continues."""
@@ -123,10 +121,14 @@ class LeRobotRun:
         repo_type: str = "dataset",
     ) -> LeRobotDatasetMetadata | MixtureMetadata:
         """Return robostream's metadata for the arguments of LeRobot's class."""
-        if is_mixture(repo_id):
-            self._check_streams(repo_id)
-            return open_mixture(repo_id, rank=0, world_size=1).meta
-        return LeRobotDatasetMetadata(repo_id, find_root(repo_id, root, repo_type), revision)
+        if not is_mixture(repo_id):
+            return LeRobotDatasetMetadata(repo_id, find_root(repo_id, root, repo_type), revision)
+        if not self._cfg.dataset.streaming or getattr(self._cfg.dataset, "eval_split", None):
+            raise SelectionError(
+                f"{repo_id} describes a mixture, which is a stream without eval_split: pass "
+                "--dataset.streaming=true, and leave --dataset.eval_split out"
+            )
+        return open_mixture(repo_id, rank=0, world_size=1).meta
 
     def open_dataset(self, repo_id: str, root: str | None = None, **options: Any) -> Any:
         """Return robostream's dataset for the arguments of LeRobot's map-style class.
@@ -163,14 +165,6 @@ class LeRobotRun:
         stream = StreamingLeRobotDataset(repo_id, place, **options)
         self._meta = stream.meta
         return stream
-
-    def _check_streams(self, path: str) -> None:
-        """Raise SelectionError for settings that a mixture does not have."""
-        if not self._cfg.dataset.streaming or getattr(self._cfg.dataset, "eval_split", None):
-            raise SelectionError(
-                f"{path} describes a mixture, which is a stream without eval_split: pass "
-                "--dataset.streaming=true, and leave --dataset.eval_split out"
-            )
 
     def _depth_unit(self) -> dict[str, str]:
         """Return `depth_output_unit` where LeRobot has it; it forgets to pass it on to streams."""
@@ -238,25 +232,23 @@ def seed_of(cfg: Any) -> int:
 
 
 def training_order(cfg: Any) -> dict[str, Any]:
-    """Return the options of the stream to train on: its seed, and the frames it leaves out."""
-    policy = getattr(cfg, "trainable_config", cfg.policy)
-    return {"seed": seed_of(cfg)} | drop_last_frames(getattr(policy, "drop_n_last_frames", 0) or 0)
+    """Return the options of the stream to train on: its seed, and the frames it leaves out.
 
-
-def drop_last_frames(count: int) -> dict[str, Any]:
-    """Return the stream's option that leaves out the last frames of every episode.
-
-    A policy's `drop_n_last_frames` says how many. LeRobot's sampler leaves them out of map-style
-    datasets, and episodes that are no longer; its streams deliver them.
+    Those are the last `drop_n_last_frames` of every episode, if the policy has that setting.
+    LeRobot's sampler leaves them out of map-style datasets, and episodes that are no longer; its
+    streams deliver them.
     """
-    if count == 0:
-        return {}
-    logger.info(
-        "drop_n_last_frames=%d: the stream leaves out the last frames of each episode (LeRobot's "
-        "own streams ignore this setting)",
-        count,
-    )
-    return {"frames": lambda row: [(0, row["length"] - count)] if row["length"] > count else []}
+    order: dict[str, Any] = {"seed": seed_of(cfg)}
+    policy = getattr(cfg, "trainable_config", cfg.policy)
+    count = getattr(policy, "drop_n_last_frames", 0) or 0
+    if count:
+        logger.info(
+            "drop_n_last_frames=%d: the stream leaves out the last frames of each episode "
+            "(LeRobot's own streams ignore this setting)",
+            count,
+        )
+        order["frames"] = lambda row: [(0, row["length"] - count)] if row["length"] > count else []
+    return order
 
 
 def most_evaluated(cfg: Any) -> int:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from tqdm import tqdm
+from tqdm.std import Bar
 
 from robostream.byte_sizes import format_bytes
 
 T = TypeVar("T")
 # A bar narrower than this shows nothing; facts are left out instead, the last one first.
 _MIN_BAR = 8
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 # Without a terminal, a line is printed this often, and one at the end of jobs that have any.
 _LINE_EVERY_S = 10.0
 
@@ -47,7 +47,7 @@ class Progress:
         self._began = self._printed = time.monotonic()
         self._done_at_line: int | None = None
         self._has_lines = is_shown and not sys.stderr.isatty()
-        self._bar = _Bar(
+        self._bar = _FittingBar(
             total=total,
             desc=label,
             unit=unit,
@@ -89,29 +89,20 @@ class Progress:
         print(f"{self._label}: {share}, {', '.join(facts)}", file=sys.stderr, flush=True)
 
 
-class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no type information
+class _FittingBar(tqdm):  # type: ignore[misc]  # tqdm has no type information
     """Draws with `format_bar`; tqdm decides when, and how wide the terminal is."""
 
     # No thread that looks for bars to redraw: Python 3.12 refuses to start one while it ends.
     monitor_interval = 0
 
     @staticmethod
-    def format_meter(
-        n: float,
-        total: float | None,
-        elapsed: float,
-        ncols: int | None = None,
-        prefix: str = "",
-        unit: str = "it",
-        rate: float | None = None,
-        postfix: str | None = None,
-        **_others: Any,
-    ) -> str:
-        """Return the bar as text that fits into `ncols` columns."""
-        rate = rate or n / max(elapsed, 1e-9)
+    def format_meter(n: float, total: float | None, elapsed: float, **given: Any) -> str:
+        """Return the bar as text that fits into the terminal."""
         total = total or 0
-        facts = _facts(rate, unit, total - n, postfix or "")
-        return format_bar(prefix, n / total if total else 0.0, facts, width=ncols or 80)
+        rate = given["rate"] or n / max(elapsed, 1e-9)
+        facts = _facts(rate, given["unit"], total - n, given["postfix"] or "")
+        share = n / total if total else 0.0
+        return format_bar(given["prefix"], share, facts, width=given["ncols"] or 80)
 
 
 def track(items: Iterable[T], label: str, total: int, unit: str) -> Iterator[T]:
@@ -132,23 +123,15 @@ def format_bar(label: str, share: float, facts: Sequence[str], *, width: int) ->
         tail = " " + ", ".join(facts[:number]) if number else ""
         room = width - len(head) - len(tail) - 2
         if room >= _MIN_BAR:
-            return f"{head}|{_fill(share, room)}|{tail}"
+            return f"{head}|{Bar(min(max(share, 0.0), 1.0), room, Bar.UTF)}|{tail}"
     return head.rstrip()[:width]
-
-
-def _fill(share: float, columns: int) -> str:
-    """Return a bar, filled to an eighth of a column. Pure."""
-    whole, eighths = divmod(round(min(max(share, 0.0), 1.0) * columns * 8), 8)
-    return ("█" * whole + (_EIGHTHS[eighths] if eighths else "")).ljust(columns)
 
 
 def _facts(rate: float, unit: str, left: float, fact: str) -> list[str]:
     """Return what stands behind a bar, the most important first. Pure."""
-    speed = f"{format_bytes(rate)}/s" if unit == "B" else f"{format_rate(rate)} {unit}/s"
+    if unit == "B":
+        speed = f"{format_bytes(rate)}/s"
+    else:
+        speed = f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.2g} {unit}/s"
     time_left = [f"{tqdm.format_interval(max(left / rate, 0))} left"] if rate else []
     return [speed, *time_left, *([fact] if fact else [])]
-
-
-def format_rate(rate: float) -> str:
-    """Return a rate as text: 1,234 or 0.25. Pure."""
-    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"

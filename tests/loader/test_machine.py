@@ -22,6 +22,10 @@ from robostream.loader import local_ranks
         ({"LOCAL_WORLD_SIZE": "many"}, 1),
     ],
 )
-def test_ranks_that_share_a_machine_are_counted(environment: dict[str, str], ranks: int) -> None:
+def test_ranks_that_share_a_machine_are_counted(
+    environment: dict[str, str], ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cores and memory are divided by the ranks that are really there."""
-    assert local_ranks(16, environment) == ranks
+    monkeypatch.setattr("os.environ", environment)
+
+    assert local_ranks(16) == ranks

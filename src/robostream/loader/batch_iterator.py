@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, SupportsIndex
 
 from robostream.batches import Texts
@@ -40,16 +41,7 @@ _TURNS_PER_DEPTH = 2
 
 
 class BatchQueue:
-    """The batches of a schedule that a pool builds, in order. Ends when it is dropped.
-
-    Attributes:
-        schedule: The batches.
-        running: The pool that builds them, and their memory.
-        timeout_s: How long to wait for a batch; 0 for no limit.
-        num_steps: How many they are.
-        step: The next one to take.
-        slots: The memory of those that are assigned and not taken.
-    """
+    """The batches of a schedule that a pool builds, in order. Ends when it is dropped."""
 
     # None until it is whole, and when it has ended: then there is nothing to end.
     _number: int | None = None
@@ -63,11 +55,11 @@ class BatchQueue:
     ) -> None:
         """Begin the batches; workers first build what is assigned to the queue `after`."""
         self.schedule = schedule
-        self.running = running
-        self.timeout_s = timeout_s
+        self.running = running  # the pool that builds the batches, and their memory
+        self.timeout_s = timeout_s  # how long to wait for a batch; 0 for no limit
         self.num_steps = schedule.num_steps
-        self.step = 0
-        self.slots: deque[int] = deque()
+        self.step = 0  # the next one to take
+        self.slots: deque[int] = deque()  # of the batches that are assigned and not taken
         number = None if after is None else after._number
         self._number = running.pool.begin(schedule, timeout_s, number)
 
@@ -181,40 +173,32 @@ class NextEpoch:
             queue.end()
 
 
+@dataclass(eq=False, repr=False)
 class BatchIterator(Iterator[Batch]):
     """Delivers the batches of a queue in order; threads that share it take turns.
 
-    Moves the position of the loader and that of its stream, unless they were set since: `versions`
-    are those that they had when the iterator was asked for. It closes `progress`.
+    Moves the position of the loader and that of its stream, unless they were set since. Closes its
+    progress.
     """
 
+    _queue: BatchQueue
+    _next_epoch: NextEpoch
+    _source: StreamCursor
+    _position: Position
+    _versions: tuple[int, int]  # of both positions when the iterator was asked for
+    _stats: LoaderStats
+    _progress: Progress
     # None until it is whole: an interrupt inside the constructor leaves nothing to close.
-    _process: int | None = None
+    _process: int | None = field(default=None, init=False)
+    # The next batch, if it is becoming tensors already.
+    _started: tuple[Callable[[], Tensors], Texts, int] | None = field(default=None, init=False)
+    _has_begun_next: bool = field(default=False, init=False)
+    _is_closed: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        queue: BatchQueue,
-        next_epoch: NextEpoch,
-        source: StreamCursor,
-        position: Position,
-        versions: tuple[int, int],
-        stats: LoaderStats,
-        progress: Progress,
-    ) -> None:
-        self._queue = queue
-        self._running, self._pool = queue.running, queue.running.pool
-        self._epoch = queue.schedule.plan.epoch
-        self._next_epoch = next_epoch
-        self._source = source
-        self._position = position
-        self._versions = versions
-        self._stats = stats
-        self._progress = progress
-        self._steps_left = queue.num_steps
-        # The next batch, if it is becoming tensors already.
-        self._started: tuple[Callable[[], Tensors], Texts, int] | None = None
-        self._has_begun_next = False
-        self._is_closed = False
+    def __post_init__(self) -> None:
+        self._running, self._pool = self._queue.running, self._queue.running.pool
+        self._epoch = self._queue.schedule.plan.epoch
+        self._steps_left = self._queue.num_steps
         self._process, self._lock = os.getpid(), threading.RLock()
         self._assign()
 

@@ -99,28 +99,17 @@ class StreamCursor:
 
     Loaders over the stream read it too. The workers of a plain DataLoader have copies of it, which
     agree on their epochs by a shared table; the original stays where it is.
-
-    Attributes:
-        datasets: The datasets.
-        open_layout: Returns how samples lie in a batch. Opens videos.
-        rank: This process among those that share an epoch.
-        order: The order of the epoch that was asked for last, with no episode quarantined.
-        has_default_lanes: Whether a state saved with another number of lanes replaces theirs.
-        limits: The resources that a rank may use.
-        bad_episodes: The quarantined episodes, also of loaders over the stream.
-        position: Where iterating over the stream itself stands.
-        epochs: The epochs of the workers of plain DataLoaders.
     """
 
     datasets: Sequence[OpenedDataset]
-    open_layout: Callable[[], BatchLayout]
-    rank: Rank
-    order: EpochPlan
-    has_default_lanes: bool
+    open_layout: Callable[[], BatchLayout]  # returns how samples lie in a batch; opens videos
+    rank: Rank  # this process among those that share an epoch
+    order: EpochPlan  # of the epoch that was asked for last, with no episode quarantined
+    has_default_lanes: bool  # whether a state saved with another number of lanes replaces theirs
     limits: ResourceLimits
-    bad_episodes: BadEpisodes
-    position: Position = field(default_factory=Position)
-    epochs: EpochTable = field(default_factory=EpochTable)
+    bad_episodes: BadEpisodes  # also of loaders over the stream
+    position: Position = field(default_factory=Position)  # of iterating over the stream itself
+    epochs: EpochTable = field(default_factory=EpochTable)  # of workers of plain DataLoaders
 
     @functools.cached_property
     def layout(self) -> BatchLayout:
@@ -231,24 +220,23 @@ class WorkerTrace(Exception):
     """The cause of an error in a worker process; shows the traceback there."""
 
 
+@dataclass(eq=False, repr=False)
 class BadEpisodes:
     """The quarantined episodes, in the consumer's process.
 
     The plan chooses the frames of other episodes that stand in for those of a bad one. Every
     healthy frame keeps its position, so ranks stay in step, and runs with the same list have one
     order.
-
-    Args:
-        policy: "raise" or "quarantine".
-        name: Returns an episode's number in its dataset, with the dataset's name in a mixture.
     """
 
-    def __init__(self, policy: str, name: Callable[[int], str] = str) -> None:
-        if policy not in _POLICIES:
-            raise SelectionError(f"on_bad_episode must be one of {_POLICIES}, got {policy!r}")
-        self._policy = policy
-        self._name = name
-        self._reasons: dict[int, str] = {}
+    _policy: str
+    # Returns an episode's number in its dataset, with the dataset's name in a mixture.
+    _name: Callable[[int], str] = str
+    _reasons: dict[int, str] = field(default_factory=dict)  # why each episode is quarantined
+
+    def __post_init__(self) -> None:
+        if self._policy not in _POLICIES:
+            raise SelectionError(f"on_bad_episode must be one of {_POLICIES}, got {self._policy!r}")
 
     def summary(self) -> str:
         """Return how many there are, and which for each reason; empty if there are none."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 from torch.utils.data import DataLoader, get_worker_info
@@ -21,7 +22,7 @@ from robostream.loader.resources import FrameBudget
 from robostream.loader.running_pool import RunningPool, choose_options, start_pool
 from robostream.loader.stats import LoaderStats
 from robostream.loader.stream import FrameStream, cursor_of
-from robostream.loader.streaming import warn_of_ignored
+from robostream.meta import forward
 from robostream.plan import (
     Cursor,
     Cut,
@@ -66,6 +67,9 @@ class StreamingDataLoader(DataLoader[Any]):
         multiprocessing_context: Ignored: workers are fresh interpreters.
     """
 
+    dataset: FrameStream
+    stream: Final[FrameStream] = forward("dataset", "The dataset it delivers.")
+
     # So `accelerator.prepare` leaves this loader alone. Otherwise it would give each process a part
     # of what is already that process's part, without a warning.
     _is_accelerate_prepared = True
@@ -88,7 +92,9 @@ class StreamingDataLoader(DataLoader[Any]):
     ) -> None:
         self._cut = _cut(dataset, batch_size, drop_last)
         batch_size, drop_last = self._cut.batch_size, self._cut.drop_last
-        warn_of_ignored("multiprocessing_context", multiprocessing_context)
+        if multiprocessing_context is not None:
+            text = "multiprocessing_context is ignored: workers are always fresh interpreters"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
         del persistent_workers  # workers stay, whether it is true or false
         timeout = min(arguments.number(timeout, "timeout", or_zero=True), config.MOST_TIMEOUT_S)
         super().__init__(
@@ -126,13 +132,6 @@ class StreamingDataLoader(DataLoader[Any]):
                 "another loader; it continues from loader.state_dict()."
             )
         super().__setattr__(name, value)
-
-    @property
-    def stream(self) -> FrameStream:
-        """The dataset it delivers."""
-        stream = self.dataset
-        assert isinstance(stream, FrameStream)
-        return stream
 
     @property
     def _source(self) -> StreamCursor:

@@ -288,7 +288,9 @@ def _mix(
             "without a shuffle, datasets follow one after the other, each frame once: leave the "
             'weights out, and epoch="cover"'
         )
-    labels = _labels(content.datasets)
+    # Shuffles are labelled by content, so that other datasets may be added.
+    names = [dataset.meta.fingerprint for dataset in content.datasets]
+    labels = [label_dataset(name, names[:at].count(name)) for at, name in enumerate(names)]
     mixture = Mixture(tuple(map(MixtureSource, frames, counts, labels)), np.array(firsts))
     laps = [count / own.num_frames for count, own in zip(counts, frames, strict=True)]
     if mixture.num_segments > _MOST_SEGMENTS and max(laps) > _MOST_LAPS:
@@ -347,9 +349,3 @@ def _relative_shares(
         f"each dataset; got {weights!r:.200}. A "
         "number for each dataset is an argument of its Source: Source(..., weight=2.0)."
     )
-
-
-def _labels(datasets: Sequence[OpenedDataset]) -> list[int]:
-    """Return the label of each dataset's shuffle: by its content, so that others may be added."""
-    names = [dataset.meta.fingerprint for dataset in datasets]
-    return [label_dataset(name, names[:at].count(name)) for at, name in enumerate(names)]

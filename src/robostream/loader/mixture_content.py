@@ -45,16 +45,7 @@ PROBED_AT_ONCE = 16
 
 
 class MixtureContent:
-    """The datasets of a mixture, and what its samples have.
-
-    Attributes:
-        schema: What every sample has.
-        maps: How the features of each dataset become those of the schema.
-        datasets: The datasets, with the features that the schema needs.
-        groups: The names of all groups.
-        group_numbers: The group of each dataset.
-        tasks: The tasks of all datasets.
-    """
+    """The datasets of a mixture, and what its samples have."""
 
     def __init__(
         self,
@@ -65,25 +56,25 @@ class MixtureContent:
     ) -> None:
         described = [_describe(s, dataset) for s, dataset in zip(sources, opened, strict=True)]
         self.schema, self.maps = derive_schema(described, options)
+        # With the features that the schema needs.
         self.datasets = [_restrict(d, m) for d, m in zip(opened, self.maps, strict=True)]
+        # The number of each dataset's episode 0 in the mixture.
+        totals = [dataset.meta.total_episodes for dataset in self.datasets]
+        self.first_episodes: list[int] = [0, *np.cumsum(totals[:-1], dtype=np.int64).tolist()]
         pairs = zip(sources, opened, strict=True)
         names = [s.group or d.meta.robot_type or d.meta.repo_id for s, d in pairs]
         self.groups = list(dict.fromkeys(names))
-        self.group_numbers = [self.groups.index(name) for name in names]
+        self.group_numbers = [self.groups.index(name) for name in names]  # one for each dataset
         self._members = {
             group: [number for number, name in enumerate(names) if name == group]
             for group in self.groups
         }
         self.tasks = list(dict.fromkeys(text for d in self.datasets for text in _tasks(d)))
-        self._normalize = _check_normalize(normalize, self.schema)
-        if normalize:
-            self._normalizer  # noqa: B018  # raises for what has no statistics
-
-    @functools.cached_property
-    def first_episodes(self) -> list[int]:
-        """The number of each dataset's episode 0 in the mixture."""
-        totals = [dataset.meta.total_episodes for dataset in self.datasets]
-        return [0, *np.cumsum(totals).tolist()][: len(totals)]
+        modes = _check_normalize(normalize, self.schema)
+        stats: dict[str, Stats] = {}
+        if modes:
+            stats = self.exact_stats() if "quantiles" in modes.values() else self.stats
+        self._normalizer = Normalizer(stats, modes)
 
     def open_layout(self) -> BatchLayout:
         """Return how samples lie in a batch. Opens videos."""
@@ -95,11 +86,13 @@ class MixtureContent:
             place_source(
                 self.schema,
                 source_map,
-                numbers={"dataset_index": n, "group_index": self.group_numbers[n]},
+                numbers={"dataset_index": n, "group_index": group},
                 tasks=np.array([numbers[task] for task in _tasks(dataset)], dtype=np.int64),
-                scales=self._scales(n),
+                scales=self._normalizer.columns(source_map, self.groups[group]),
             )
-            for n, (dataset, source_map) in enumerate(zip(self.datasets, self.maps, strict=True))
+            for n, (dataset, source_map, group) in enumerate(
+                zip(self.datasets, self.maps, self.group_numbers, strict=True)
+            )
         ]
         return try_transforms(
             mixed_batches(self.schema, layouts, self.maps, placements, self.first_episodes)
@@ -143,17 +136,6 @@ class MixtureContent:
             )
 
         return {group: compute(numbers) for group, numbers in self._members.items()}
-
-    @functools.cached_property
-    def _normalizer(self) -> Normalizer:
-        needs_rows = "quantiles" in self._normalize.values()
-        return Normalizer(self.exact_stats() if needs_rows else self.stats, self._normalize)
-
-    def _scales(self, number: int) -> dict[str, Any]:
-        if not self._normalize:
-            return {}
-        group = self.groups[self.group_numbers[number]]
-        return self._normalizer.columns(self.maps[number], group)
 
     def _recorded_stats(self) -> list[SourceStats]:
         pairs = zip(self.datasets, self.maps, strict=True)
@@ -265,11 +247,10 @@ class Normalizer:
 
     def columns(self, source_map: SourceMap, group: str) -> dict[str, Affine]:
         """Return scale and shift of a source's own dimensions, by own key of numeric features."""
-        number = self._groups.index(group)
         found: dict[str, Affine] = {}
         for column in source_map.columns:
             if column.common in self._affines:
-                scale, shift = self._affines[column.common][number]
+                scale, shift = self._affines[column.common][self._groups.index(group)]
                 place = slice(None) if column.dims is None else list(column.dims)
                 found[column.own] = scale[place], shift[place]
         return found

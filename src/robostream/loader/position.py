@@ -139,24 +139,17 @@ class Position:
     """Moves on with every delivery; beginning an iterator does not move it.
 
     `load_state_dict` and `set_epoch` stage a cursor, at which the next iterator begins.
-
-    Attributes:
-        cursor: The next position to deliver, and its epoch.
-        staged: The cursor that was staged last.
-        is_pending: Whether no iterator that began at `staged` has delivered yet.
-        is_used: Whether an iterator, also one of a loader, has continued from `staged`.
-        batches_taken: Number and size of a plain DataLoader's batches, if the state counts those.
-        version: How often a cursor was staged.
-        is_read_by_loader: Whether a loader over the stream delivered last, not the stream itself.
     """
 
     def __init__(self) -> None:
-        self.cursor = self.staged = Cursor(0, 0)
-        self.is_pending = False
-        self.is_used = False
+        self.cursor = Cursor(0, 0)  # the next position to deliver, and its epoch
+        self.staged = Cursor(0, 0)  # the cursor that was staged last
+        self.is_pending = False  # whether no iterator that began there has delivered yet
+        self.is_used = False  # whether an iterator, also one of a loader, has continued from there
+        # Number and size of a plain DataLoader's batches, if the staged state counts those.
         self.batches_taken: tuple[int, int] | None = None
-        self.version = 0
-        self.is_read_by_loader = False
+        self.version = 0  # how often a cursor was staged
+        self.is_read_by_loader = False  # whether a loader delivered last, not the stream itself
 
     def next_start(self) -> Cursor:
         """Return where an iterator that is made now begins.

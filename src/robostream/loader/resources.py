@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
 import resource
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,17 +40,11 @@ _WARNED: set[tuple[ResourceLimits, int]] = set()
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """The limits that a user sets for a rank.
+    """The limits that a user sets for a rank."""
 
-    Attributes:
-        frame_cache_bytes: Memory for decoded frames: bytes, a text such as "2GiB", or "auto".
-        frame_cache_dir: A folder for the decoded frames of the whole selection.
-        max_files: Video files held open per process; None for a default.
-    """
-
-    frame_cache_bytes: int | str
-    frame_cache_dir: str | Path | None
-    max_files: int | None
+    frame_cache_bytes: int | str  # memory for decoded frames: bytes, a text or "auto"
+    frame_cache_dir: str | Path | None  # for the decoded frames of the whole selection
+    max_files: int | None  # video files held open per process; None for a default
 
     def __post_init__(self) -> None:
         if self.frame_cache_bytes != "auto":
@@ -63,19 +57,12 @@ class ResourceLimits:
 
 @dataclass(frozen=True, slots=True)
 class FrameBudget:
-    """Memory for the decoded frames of a rank.
-
-    Attributes:
-        nbytes: How much.
-        keeps_all: Whether it holds all frames of the selection, which then stay.
-        reason: Why this much, for the log.
-        lacking_bytes: How much more would let every frame be decoded once.
-    """
+    """Memory for the decoded frames of a rank."""
 
     nbytes: int
-    keeps_all: bool
-    reason: str
-    lacking_bytes: int = 0
+    keeps_all: bool  # whether it holds all frames of the selection, which then stay
+    reason: str  # why this much, for the log
+    lacking_bytes: int = 0  # how much more would let every frame be decoded once
 
 
 def choose_resources(
@@ -199,38 +186,37 @@ def choose_depth(batch_size: int, batch_bytes: int, num_workers: int) -> int:
     return min(max(room, 2), wanted)
 
 
-def local_ranks(world_size: int, environment: Mapping[str, str] | None = None) -> int:
+def local_ranks(world_size: int) -> int:
     """Return how many ranks share this machine; at most the world size.
 
     Slurm lists the tasks of a step on each node. It gives the number asked for per node only if
     someone asked, and that need not be how many there are.
     """
-    variables = os.environ if environment is None else environment
     for name in _LOCAL_RANKS:
-        text = variables.get(name, "")
+        text = os.environ.get(name, "")
         if text.isdigit() and int(text) > 0:
             return min(int(text), world_size)
-    return min(len(variables.get("SLURM_GTIDS", "0").split(",")), world_size)
+    return min(len(os.environ.get("SLURM_GTIDS", "0").split(",")), world_size)
 
 
 def share_of_cores(ranks: int) -> int:
     """Return how many cores this rank may use, if `ranks` ranks share the machine."""
-    cores = _affinity(os.getpid())
-    allowed = len(cores) or os.cpu_count() or 1
-    quota = _read(_CGROUP / "cpu.max").split()  # microseconds of work in a period, and the period
+    cores = os.sched_getaffinity(os.getpid())
+    allowed = len(cores)
+    quota = _read_cgroup("cpu.max").split()  # microseconds of work in a period, and the period
     if len(quota) == 2 and all(map(str.isdigit, quota)):
         allowed = min(allowed, max(1, math.ceil(int(quota[0]) / int(quota[1]))))
-    if cores and _is_split(cores):
-        return allowed
-    return max(1, allowed // ranks)
+    return allowed if _is_split(cores) else max(1, allowed // ranks)
 
 
 def usable_memory() -> int:
     """Return how many bytes the machine, this process's cgroup and its `ulimit -v` have left."""
-    used_pages = int(_read(Path("/proc/self/statm")).partition(" ")[0] or 0)
+    used_pages = int(Path("/proc/self/statm").read_text().split()[0])
     unused_addresses = max(0, _address_space() - used_pages * _PAGE_BYTES)
-    available = min(_available_memory(), unused_addresses)
-    limit, used = _read_cgroup("memory.max"), _read_cgroup("memory.current")
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    unused_kib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    available = min(unused_kib * 1024, unused_addresses)
+    limit, used = _cgroup_bytes("memory.max"), _cgroup_bytes("memory.current")
     if limit is not None:
         available = min(available, max(0, limit - (used or 0)))
     return available
@@ -239,7 +225,7 @@ def usable_memory() -> int:
 def whole_memory() -> int:
     """Return how many bytes the machine, this process's cgroup or its `ulimit -v` has in all."""
     physical = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
-    return min(physical, _address_space(), _read_cgroup("memory.max") or physical)
+    return min(physical, _address_space(), _cgroup_bytes("memory.max") or physical)
 
 
 def open_files_share() -> int:
@@ -250,17 +236,12 @@ def open_files_share() -> int:
 
 def _check_folder(folder: str | Path) -> None:
     """Raise SelectionError if there is a file where the folder, or one above it, should be."""
-    arguments.path(folder, "frame_cache_dir")
-    try:
-        path = Path(folder).expanduser()
-        nearest = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
-        fault = f"{nearest} is a file" if os.path.isfile(nearest) else ""
-    except (RuntimeError, ValueError) as error:  # an unknown user's home; a zero byte in the name
-        fault = str(error)
-    if fault:
+    path = Path(arguments.path(folder, "frame_cache_dir")).expanduser()
+    nearest = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
+    if os.path.isfile(nearest):
         raise SelectionError(
             "frame_cache_dir must be a folder on a fast disk, existing or new; got "
-            f"{str(folder)!r}: {fault}"
+            f"{str(folder)!r}: {nearest} is a file"
         )
 
 
@@ -302,13 +283,6 @@ def _count_decoders(layout: BatchLayout, lanes: int, num_workers: int) -> int:
     return max(1, min(wanted, most))
 
 
-def _affinity(process: int) -> set[int]:
-    try:
-        return os.sched_getaffinity(process)
-    except (AttributeError, OSError):  # macOS has no affinity, nor has a process that ended
-        return set()
-
-
 def _is_split(cores: set[int]) -> bool:
     """Return whether the launcher has given this process cores of its own.
 
@@ -317,7 +291,9 @@ def _is_split(cores: set[int]) -> bool:
     per_task = os.environ.get("SLURM_CPUS_PER_TASK", "")
     if per_task.isdigit() and len(cores) <= int(per_task):
         return True
-    return cores < _affinity(os.getppid())
+    with contextlib.suppress(OSError):  # the parent may have ended
+        return cores < os.sched_getaffinity(os.getppid())
+    return False
 
 
 def _address_space() -> int:
@@ -325,21 +301,14 @@ def _address_space() -> int:
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-def _available_memory() -> int:
-    for line in _read(Path("/proc/meminfo")).splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return whole_memory()
-
-
-def _read_cgroup(name: str) -> int | None:
-    text = _read(_CGROUP / name).strip()
+def _cgroup_bytes(name: str) -> int | None:
+    """Return the size in a file of this process's cgroup; None for no limit, or no such file."""
+    text = _read_cgroup(name).strip()
     return int(text) if text.isdigit() else None
 
 
-def _read(path: Path) -> str:
-    """Return what the system writes into a file; nothing if it has no such file."""
+def _read_cgroup(name: str) -> str:
     try:
-        return path.read_text()
+        return (_CGROUP / name).read_text()
     except OSError:
         return ""

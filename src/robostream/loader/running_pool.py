@@ -10,15 +10,14 @@ until the machine restarts. So a file of an earlier boot is not used.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -64,27 +63,16 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """What a loader asks of its pool.
+    """What a loader asks of its pool."""
 
-    Attributes:
-        batch_size: The most samples a batch ever has.
-        batch_bytes: Bytes of a batch's arrays, as workers build it.
-        num_workers: Worker processes; 0 to build batches in this process.
-        depth: How many batches are built ahead.
-        device: Where batches are delivered; None for the memory they are built in.
-        yuv_cameras: The cameras whose frames travel to it as packed YUV 4:2:0.
-        gpu: The GPU that decodes, if one does: the device.
-        pin_memory: Whether batches are copied to page-locked memory.
-    """
-
-    batch_size: int
-    batch_bytes: int
-    num_workers: int
-    depth: int
-    device: torch.device | None
-    yuv_cameras: Collection[str]
-    gpu: str | None
-    pin_memory: bool
+    batch_size: int  # the most samples a batch ever has
+    batch_bytes: int  # of a batch's arrays, as workers build it
+    num_workers: int  # 0 to build batches in this process
+    depth: int  # how many batches are built ahead
+    device: torch.device | None  # gets the batches; None for the memory they are built in
+    yuv_cameras: Collection[str]  # cameras whose frames travel there as packed YUV 4:2:0
+    gpu: str | None  # the GPU that decodes, if one does: the device
+    pin_memory: bool  # whether batches are copied to page-locked memory
 
     @property
     def num_slots(self) -> int:
@@ -160,35 +148,29 @@ def _check_memory(asked: int, num_samples: int, batch_bytes: int) -> None:
 
 
 class RunningPool(NamedTuple):
-    """The pool that builds batches, their slots, and what makes tensors of them.
-
-    Attributes:
-        frames: The memory for decoded frames that was chosen when the pool started.
-        depth: How many batches are built ahead.
-        texts: The keys of texts in a batch.
-    """
+    """The pool that builds batches, their slots, and what makes tensors of them."""
 
     pool: WorkerPool | InProcessPool
     slots: BatchSlots
     transfer: HostTransfer | UploadThread
-    frames: FrameBudget
-    depth: int
-    texts: list[str]
+    frames: FrameBudget  # chosen when the pool started
+    depth: int  # how many batches are built ahead
+    texts: list[str]  # the keys of texts in a batch
 
 
 def start_pool(source: StreamCursor, options: PoolOptions, stats: LoaderStats) -> RunningPool:
     """Return a running pool for the batches of a stream."""
     frames, budgets = source.choose_resources(max(options.num_workers, 1), options.gpu)
-    open_frames = None
-    if budgets.shared is not None:
-        folder = source.limits.frame_cache_dir
-        open_frames = _prepare_frame_memory(source.layout.sources, budgets.shared, folder)
+    shared, folder = budgets.shared, source.limits.frame_cache_dir
+    files = []
+    if shared is not None and folder is not None:
+        files.append(_open_frame_file(source.layout.sources, shared, folder))
     # An interrupt would leave processes and memory that nobody ends.
     with signals_held():
-        fds = [stats.share_counters(frames.lacking_bytes)]
+        fds = [stats.share_counters(frames.lacking_bytes), *files]
         try:
-            if open_frames is not None:
-                fds.append(open_frames())
+            if shared is not None and not files:
+                fds.append(create_memory(shared.nbytes))
             return _start(options, source.layout, frames, budgets, stats, fds)
         finally:
             for fd in fds:
@@ -250,26 +232,6 @@ def _pack(worker_config: WorkerConfig) -> int:
         raise cannot_be_sent(transforms[0], error) from error
 
 
-def _prepare_frame_memory(
-    sources: Sequence[SourceLayout], shared: SharedFrameLayout, folder: str | Path | None
-) -> Callable[[], int]:
-    """Return a function that returns a descriptor of the memory, or file, for all decoded frames.
-
-    The file is opened at once, which may take a while; memory is created by the function.
-    """
-    if folder is None:
-        return functools.partial(create_memory, shared.nbytes)
-    content = json.dumps(
-        [
-            value
-            for s in sources
-            for value in (s.dataset.meta.fingerprint, _video_versions(s, shared))
-        ]
-    )
-    fd = _open_frame_file(Path(folder).expanduser(), shared, content)
-    return lambda: fd
-
-
 def _video_versions(source: SourceLayout, shared: SharedFrameLayout) -> list[tuple[str, int, str]]:
     """Return identity, size and version of a dataset's videos whose frames are kept.
 
@@ -292,13 +254,19 @@ def _video_versions(source: SourceLayout, shared: SharedFrameLayout) -> list[tup
         return list(pool.map(version, sorted(files)))
 
 
-def _open_frame_file(folder: Path, shared: SharedFrameLayout, dataset: str) -> int:
-    """Return a descriptor of the file, created if missing, with its space reserved.
+def _open_frame_file(
+    sources: Sequence[SourceLayout], shared: SharedFrameLayout, folder: str | Path
+) -> int:
+    """Return a descriptor of the file for all decoded frames, created if missing.
 
-    `dataset` is a text that no other dataset has. Without reserved space, a disk that fills up
-    later would kill the processes that write to the file.
+    Its space is reserved: a disk that fills up later would kill the processes that write to the
+    file. Takes a while, because the versions of all videos are part of its name.
     """
-    digest = hashlib.sha256(dataset.encode())
+    folder = Path(folder).expanduser()
+    content: list[Any] = []
+    for source in sources:
+        content += source.dataset.meta.fingerprint, _video_versions(source, shared)
+    digest = hashlib.sha256(json.dumps(content).encode())
     digest.update(shared.episodes.tobytes())
     digest.update(repr((shared.cameras, shared.sizes, shared.slot_bytes, _FORMAT)).encode())
     name = f"robostream-frames-{digest.hexdigest()[:24]}"

@@ -19,7 +19,6 @@ from robostream.plan import Cursor, Cut, advance, permute
 logger = logging.getLogger(__name__)
 
 Int64Array = npt.NDArray[np.int64]
-_BoolArray = npt.NDArray[np.bool_]
 # Takes positions start to stop (exclusive) of one epoch; returns the numbers of the frames there.
 _Order = Callable[[int, int], Int64Array]
 
@@ -43,17 +42,11 @@ class SamplerState(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class KeptFrames:
-    """The frames to visit, numbered from 0 in dataset order, without a list of them.
+    """The frames to visit, numbered from 0 in dataset order, without a list of them."""
 
-    Attributes:
-        ends: For each episode, the number after its last frame's.
-        shifts: For each episode, the difference between a frame's index and its number.
-        relative: For a dataset of some episodes only, its row for each frame index.
-    """
-
-    ends: Int64Array
-    shifts: Int64Array
-    relative: Mapping[int, int] | None
+    ends: Int64Array  # for each episode, the number after its last frame's
+    shifts: Int64Array  # for each episode, the difference between a frame's index and its number
+    relative: Mapping[int, int] | None  # the rows of frame indices, if there are some episodes only
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -67,18 +60,11 @@ class KeptFrames:
 
 @dataclass(slots=True)
 class _Pass:
-    """One iteration over an epoch.
-
-    Attributes:
-        epoch: The epoch.
-        position: The position of the next frame to hand out.
-        is_loaded: Whether `load_state_dict` gave its position.
-        has_begun: Whether the iteration has begun.
-    """
+    """One iteration over an epoch."""
 
     epoch: int
-    position: int
-    is_loaded: bool = False
+    position: int  # of the next frame to hand out
+    is_loaded: bool = False  # whether `load_state_dict` gave the position
     has_begun: bool = False
 
     def run(self, frames: KeptFrames, order: _Order) -> Iterator[int]:
@@ -323,10 +309,10 @@ def _episode_bounds(starts: npt.ArrayLike, stops: npt.ArrayLike) -> tuple[Int64A
     return first, after
 
 
-def _used_episodes(episodes: npt.ArrayLike | None, num_episodes: int) -> _BoolArray:
-    """Return which episodes to use; raise SelectionError for unknown ones."""
+def _used_episodes(episodes: npt.ArrayLike | None, num_episodes: int) -> Int64Array:
+    """Return the episodes to use, ascending; raise SelectionError for unknown ones."""
     if episodes is None:
-        return np.ones(num_episodes, dtype=np.bool_)
+        return np.arange(num_episodes)
     wanted = arguments.whole_numbers(episodes, "episode_indices_to_use")
     unknown = [episode for episode in wanted if not 0 <= episode < num_episodes]
     if unknown:
@@ -334,27 +320,25 @@ def _used_episodes(episodes: npt.ArrayLike | None, num_episodes: int) -> _BoolAr
             f"episode_indices_to_use names {_listed(unknown)}, but the dataset has {num_episodes} "
             "episodes, numbered from 0"
         )
-    used = np.zeros(num_episodes, dtype=np.bool_)
-    used[wanted] = True
-    return used
+    return np.unique(np.array(wanted, dtype=np.int64))
 
 
-def _kept_episodes(used: _BoolArray, lengths: Int64Array) -> Int64Array:
-    """Return the episodes to use that keep a frame."""
-    emptied = np.flatnonzero(used & (lengths <= 0))
+def _kept_episodes(used: Int64Array, lengths: Int64Array) -> Int64Array:
+    """Return the episodes to use that keep a frame; `lengths` are those of all episodes."""
+    has_frames = lengths[used] > 0
+    kept, emptied = used[has_frames], used[~has_frames]
     if emptied.size:
         logger.warning(
             "%s of the %d chosen: skipped, as drop_n_first_frames and drop_n_last_frames leave no "
             "frame",
             _listed(emptied.tolist()).capitalize(),
-            np.count_nonzero(used),
+            used.size,
         )
-    kept = np.flatnonzero(used & (lengths > 0))
     if not kept.size:
         raise SelectionError(
-            f"No valid frames remain: {np.count_nonzero(used)} episodes were chosen of "
-            f"{len(used)}, and the dropped first and last frames emptied {emptied.size} of them. "
-            "Choose other episodes or drop fewer frames."
+            f"No valid frames remain: {used.size} episodes were chosen of {lengths.size}, and the "
+            f"dropped first and last frames emptied {emptied.size} of them. Choose other episodes "
+            "or drop fewer frames."
         )
     return kept
 

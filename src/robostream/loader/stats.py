@@ -28,26 +28,16 @@ class LoadShares:
     """How a consumer and its workers spent an epoch, from its first batch on.
 
     Shares are of their time, from 0 to 1.
-
-    Attributes:
-        waited: The consumer waited for batches.
-        busy: The workers built batches, on average.
-        busiest: The busiest worker did.
-        reading: The workers waited for bytes of files.
-        decoding: The workers decoded.
-        is_remote: Whether bytes came from a server.
-        evicted: Frames evicted before their use, per decoded frame.
-        lacking_bytes: How much more memory for decoded frames the order needs.
     """
 
-    waited: float
-    busy: float
-    busiest: float
-    reading: float
-    decoding: float
-    is_remote: bool
-    evicted: float
-    lacking_bytes: int
+    waited: float  # the consumer waited for batches
+    busy: float  # the workers built batches, on average
+    busiest: float  # the busiest worker did
+    reading: float  # the workers waited for bytes of files
+    decoding: float  # the workers decoded
+    is_remote: bool  # whether bytes came from a server
+    evicted: float  # frames evicted before their use, per decoded frame
+    lacking_bytes: int  # how much more memory for decoded frames the order needs
 
 
 def describe_limit(load: LoadShares) -> str:

@@ -198,21 +198,13 @@ class FrameStream(IterableDataset[dict[str, Any]]):
 
 @dataclass(frozen=True)  # without slots, which cached properties do not work with
 class SampleShare:
-    """The samples of a rank from `start` on that one of several processes delivers, in order.
-
-    Attributes:
-        plan: The order of the epoch.
-        cut: The rank, with a batch of one sample.
-        start: The position at which the rank begins.
-        worker: Which of the processes.
-        num_workers: How many processes share the rank's lanes.
-    """
+    """The samples of a rank from `start` on that one of several processes delivers, in order."""
 
     plan: EpochPlan
-    cut: Cut
-    start: int
-    worker: int
-    num_workers: int
+    cut: Cut  # the rank, with a batch of one sample
+    start: int  # the position at which the rank begins
+    worker: int  # which of the processes
+    num_workers: int  # how many processes share the rank's lanes
 
     @functools.cached_property
     def lanes(self) -> list[int]:
@@ -251,8 +243,6 @@ def skip_batches(share: SampleShare, batches: int, batch_size: int) -> tuple[Sam
     DataLoader skips it. A new DataLoader asks its first worker first, whoever's turn it was when
     the old one stopped. So a worker may continue with another worker's share. Pure.
     """
-    if batches == 0:
-        return share, 0
     workers = range(share.num_workers)
     counts = [len(dataclasses.replace(share, worker=worker)) for worker in workers]
     per_worker = [-(-count // batch_size) for count in counts]
@@ -279,30 +269,21 @@ def _deal(per_worker: list[int], left: int) -> tuple[list[int], int]:
     return taken, turn
 
 
+@dataclass(eq=False, repr=False)
 class SampleIterator:
     """Yields one process's samples of an epoch, without those that were skipped.
 
     Resumes from its own state, which torchdata's StatefulDataLoader saves and restores worker by
-    worker. `version` is that of the stream's position when the iterator began; `key` is its key in
-    the table of epochs, None in the main process.
+    worker.
     """
 
-    def __init__(
-        self,
-        share: SampleShare,
-        skipped: int,
-        context: WorkerContext,
-        stream: StreamCursor,
-        version: int,
-        key: EpochKey | None,
-    ) -> None:
-        self._share = share
-        self._delivered = skipped
-        self._context = context
-        self._stream = stream
-        self._version = version
-        self._key = key
-        self._samples: Iterator[dict[str, Any]] | None = None
+    _share: SampleShare
+    _delivered: int  # how many samples of the share were delivered or skipped
+    _context: WorkerContext
+    _stream: StreamCursor
+    _version: int  # of the stream's position when the iterator began
+    _key: EpochKey | None  # in the table of epochs; None in the main process
+    _samples: Iterator[dict[str, Any]] | None = None
 
     def __iter__(self) -> SampleIterator:
         return self

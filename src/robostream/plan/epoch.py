@@ -264,7 +264,16 @@ class EpochPlan:
                 f"got start={start}, stop={stop}, step={step}"
             )
         positions = range(start, stop, step)
-        places = self._line_places(positions)
+        places = np.empty(len(positions), dtype=np.int64)
+        # The positions of one lane are `period` apart; each hop advances `stride` places in it.
+        common = gcd(step, self.lanes)
+        period, stride = self.lanes // common, step // common
+        for offset, position in enumerate(positions[:period]):
+            first, number = divmod(position, self.lanes)
+            own = places[offset::period]
+            lane, begin = self._lanes.lane(number)
+            frames = slice_lane(lane, first, first + (own.size - 1) * stride + 1)
+            own[:] = begin + frames[::stride]
         if self._quarantine is not None:
             places = self._quarantine.fill(np.array(positions, dtype=np.int64), places)
         return self.line.locate(places)
@@ -352,19 +361,6 @@ class EpochPlan:
             reach=max(self.window, mean_length),
             key=stream(self.seed, self.epoch, _QUARANTINE_STREAM),
         )
-
-    def _line_places(self, positions: range) -> Ints:
-        # The positions of one lane are `period` apart; each hop advances `stride` places in it.
-        common = gcd(positions.step, self.lanes)
-        period, stride = self.lanes // common, positions.step // common
-        places = np.empty(len(positions), dtype=np.int64)
-        for offset, first in enumerate(positions[:period]):
-            start, number = divmod(first, self.lanes)
-            own = places[offset::period]
-            lane, begin = self._lanes.lane(number)
-            frames = slice_lane(lane, start, start + (own.size - 1) * stride + 1)
-            own[:] = begin + frames[::stride]
-        return places
 
     def _lane_digest(self, number: int, stop: int) -> int:
         # The frames at the lane's places [0, stop) are those between the turns `entry` and

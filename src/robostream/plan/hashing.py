@@ -98,13 +98,9 @@ def _feistel(values: Words, bits: int, key: int) -> Words:
     # number of rounds each has its own width again.
     low = bits // 2
     high = bits - low
-    left, right = values >> np.uint64(low), values & _ones(low)
+    left, right = values >> np.uint64(low), values & np.uint64((1 << low) - 1)
     for round_number in range(_FEISTEL_ROUNDS):
         scrambled = words(stream(key, round_number), right.astype(np.int64))
-        left, right = right, left ^ (scrambled & _ones(high))
+        left, right = right, left ^ (scrambled & np.uint64((1 << high) - 1))
         low, high = high, low
     return (left << np.uint64(low)) | right
-
-
-def _ones(bits: int) -> np.uint64:
-    return np.uint64((1 << bits) - 1)
