@@ -164,10 +164,10 @@ def test_unknown_arguments_are_refused() -> None:
         open_stream(pool_size=8)
 
 
-def test_later_arguments_are_refused_by_position() -> None:
-    """Only the first arguments, which LeRobot's constructor has too, may go by position."""
+def test_arguments_by_position_are_refused_by_name() -> None:
+    """LeRobot's constructor takes more by position; what each value is for is said."""
     first = ("some/name", AV1, None, None, None, 1e-4, None, False)
 
     assert StreamingLeRobotDataset(*first, rank=0, world_size=1).num_episodes == 5
-    with pytest.raises(TypeError, match="positional arguments"):
+    with pytest.raises(TypeError, match=r"by name.*streaming=, episode_pool_size=, buffer_size="):
         StreamingLeRobotDataset(*first, True, 64, None)

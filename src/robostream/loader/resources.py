@@ -236,12 +236,17 @@ def open_files_share() -> int:
 
 def _check_folder(folder: str | Path) -> None:
     """Raise SelectionError if there is a file where the folder, or one above it, should be."""
-    path = Path(arguments.path(folder, "frame_cache_dir")).expanduser()
-    nearest = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
-    if os.path.isfile(nearest):
+    arguments.path(folder, "frame_cache_dir")
+    try:
+        path = Path(folder).expanduser()
+        nearest = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
+        fault = f"{nearest} is a file" if os.path.isfile(nearest) else ""
+    except (RuntimeError, ValueError) as error:  # an unknown user's home; a zero byte in the name
+        fault = str(error)
+    if fault:
         raise SelectionError(
             "frame_cache_dir must be a folder on a fast disk, existing or new; got "
-            f"{str(folder)!r}: {nearest} is a file"
+            f"{str(folder)!r}: {fault}"
         )
 
 

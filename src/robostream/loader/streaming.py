@@ -39,6 +39,24 @@ _IGNORED = {
     "decode_threads": "num_workers of StreamingDataLoader says how many processes decode, each "
     "with one thread",
 }
+# The arguments after force_cache_sync in the constructor of LeRobot's streaming dataset.
+_LEROBOT_ORDER = (
+    "streaming",
+    "episode_pool_size",
+    "buffer_size",
+    "max_num_shards",
+    "seed",
+    "rng",
+    "shuffle",
+    "return_uint8",
+    "rank",
+    "world_size",
+    "video_decoder_cache_size",
+    "data_files_root",
+    "video_decode_device",
+    "prefetch_videos",
+    "video_prefetch_workers",
+)
 
 
 class StreamingLeRobotDataset(FrameStream):
@@ -122,7 +140,7 @@ class StreamingLeRobotDataset(FrameStream):
         tolerance_s: float = config.TOLERANCE_S,
         revision: str | None = None,
         force_cache_sync: bool = False,
-        *,
+        *by_position: Any,
         episode_pool_size: int = config.EPISODE_POOL_SIZE,
         seed: int = config.SEED,
         shuffle: bool = True,
@@ -150,6 +168,7 @@ class StreamingLeRobotDataset(FrameStream):
         cache_limit: int | str | None = None,
         **legacy: Any,
     ) -> None:
+        _refuse_positions(by_position)
         _accept_legacy(legacy)
         check_decode_device(video_decode_device)
         access = token, storage_options, choose_cache(cache_dir, cache_limit)
@@ -223,3 +242,13 @@ def _accept_legacy(given: Mapping[str, Any]) -> None:
         if name in _IGNORED and value is not None:
             text = f"{name} is ignored: {_IGNORED[name]}"
             warnings.warn(text, DeprecationWarning, stacklevel=3)
+
+
+def _refuse_positions(values: tuple[Any, ...]) -> None:
+    """Raise TypeError, with the names, for keyword arguments given by position."""
+    if values:
+        names = ", ".join(f"{name}=" for name in _LEROBOT_ORDER[: len(values)])
+        raise TypeError(
+            f"StreamingLeRobotDataset() takes the arguments after force_cache_sync by name. In "
+            f"LeRobot's order the values given here are {names}"
+        )
