@@ -281,6 +281,29 @@ if when == "after":
     assert found == "True\nTrue\n"
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_running_iterator_ends_with_the_workers(workers: int) -> None:
+    """Exit handlers that come after the workers were ended: they get an error, and do not wait."""
+    found = run(f"""
+import atexit, weakref
+from robostream.errors import WorkerError
+def last():
+    signal.alarm(60)    # ends the program
+    try:
+        print(len(next(batches)["index"]))
+    except WorkerError as error:
+        print("ended" in str(error))
+# Exit handlers run in reverse order. Weakref's ends the workers.
+atexit.unregister(weakref.finalize._exitfunc)
+atexit.register(last)
+atexit.register(weakref.finalize._exitfunc)
+batches = iter(open_loader({workers}))
+next(batches)
+""")
+
+    assert found == ("True\n" if workers else "4\n")
+
+
 @pytest.mark.long
 def test_an_exception_in_the_loop_ends_the_program_with_it() -> None:
     """The program prints the user's traceback and nothing else."""

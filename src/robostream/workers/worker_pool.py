@@ -9,6 +9,7 @@ however the consumer ends.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import math
 import os
@@ -137,25 +138,33 @@ class WorkerPool(BatchPool):
 
         Each worker first builds what it is assigned for the iterator `after`.
         """
+        self.check()
         with signals_held():
             packed = io.FileIO(pack(schedule))
-        with packed, self._locked(), self._atomic():
+        with packed, self._lock:
+            self._end_dropped()
             number = next(self._numbers)
-            self._progress[number] = _IteratorProgress(timeout_s, len(self._workers))
-            self._send_all(Begin(number, after), timeout_s, [packed.fileno()])
+            with self._atomic():
+                self._progress[number] = _IteratorProgress(timeout_s, len(self._workers))
+                self._send_all(Begin(number, after), timeout_s, [packed.fileno()])
         return number
 
     def assign(self, iterator: int, slots: tuple[int, ...]) -> None:
         """Have the workers build the next batches, one in each slot."""
-        with self._locked(), self._atomic():
-            timeout_s = self._progress[iterator].timeout_s
-            self._send_all(Assign(iterator, slots), timeout_s)
+        self.check()
+        with self._lock:
+            self._end_dropped()
+            with self._atomic():
+                timeout_s = self._progress[iterator].timeout_s
+                self._send_all(Assign(iterator, slots), timeout_s)
 
     def wait(self, iterator: int, step: int) -> Texts | Failed:
         """Return a batch's texts once all workers have built it, or why one failed. Blocks."""
         progress = self._progress[iterator]
         deadline = _deadline(progress.timeout_s)
-        with self._locked():
+        self.check()
+        with self._lock:
+            self._end_dropped()
             while (worker := progress.slowest(step)) is not None:
                 failed = progress.failed
                 if failed is not None and failed.step <= step:
@@ -170,20 +179,14 @@ class WorkerPool(BatchPool):
     def is_built(self, iterator: int, step: int) -> bool:
         """Return whether a batch is known to be built; waits neither for workers nor threads."""
         self.check()
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            while (worker := self._progress[iterator].slowest(step)) is not None:
-                if not self._receive(worker):
-                    return False
-            return True
-        finally:
-            self._lock.release()
+        return self._if_unlocked(functools.partial(self._receive_built, iterator, step), False)
 
     def settle(self, timeout_s: float) -> None:
         """Wait until no worker writes for an ended iterator. Blocks."""
         deadline = _deadline(timeout_s)
-        with self._locked():
+        self.check()
+        with self._lock:
+            self._end_dropped()
             while self._ending:
                 if not self._poll(deadline):
                     missing, _ = next(iter(self._ending.values()))
@@ -211,6 +214,12 @@ class WorkerPool(BatchPool):
         except BaseException:
             self._kill(_INTERRUPTED)
             raise
+
+    def _receive_built(self, iterator: int, step: int) -> bool:
+        while (worker := self._progress[iterator].slowest(step)) is not None:
+            if not self._receive(worker):
+                return False
+        return True
 
     def _send_all(self, message: object, timeout_s: float, fds: Sequence[int] = ()) -> None:
         payload, deadline = encode(message), _deadline(timeout_s)
