@@ -176,6 +176,10 @@ class Channel:
         """Return whether the socket accepts a message. Blocks up to a timeout."""
         return self._wait(select.POLLOUT, timeout_s)
 
+    def is_closed(self, timeout_s: float) -> bool:
+        """Return whether the other end is closed. Blocks up to a timeout; any thread may ask."""
+        return self._wait(0, timeout_s)
+
     def receive(self) -> tuple[Any, list[int]] | None:
         """Return the next message and its descriptors; None if there is none yet."""
         try:
