@@ -46,9 +46,19 @@ _INTERRUPTED = (
     "an interrupt came while the loader sent a message to its workers, and ended them; call "
     "iter(loader) again"
 )
+_NOT_STARTED = (
+    "no worker can be started: too many descriptors are on their way to other processes of this "
+    "user. Lower num_workers, or raise the limit of open files (ulimit -n)."
+)
+# Workers that have started receive their descriptors within this time.
+_START_S = 60.0
 # A worker whose channel is full may itself be waiting for the consumer to take a message. So the
 # consumer takes messages for this long, and then tries again to send.
 _RETRY_S = 0.01
+# How often a waiting consumer checks that its workers still run and that no thread has closed the
+# pool. Usually a channel shows both; but a process that was forked from the worker, or from the
+# consumer while the worker started, may hold the worker's end open.
+_CHECK_S = 1.0
 
 
 class _IteratorProgress:
@@ -91,6 +101,10 @@ def _deadline(timeout_s: float) -> float:
     return time.monotonic() + timeout_s if timeout_s else math.inf
 
 
+def _seconds_to(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
+
+
 class WorkerPool(BatchPool):
     """The worker processes of a loader, for the process that made it.
 
@@ -121,7 +135,8 @@ class WorkerPool(BatchPool):
                 channel, process = start_worker()
                 self._channels.append(channel)
                 self._workers.append(process)
-                self._send(shard.worker, encode(shard), fds, math.inf)
+                if not self._send(shard.worker, encode(shard), fds, _deadline(_START_S)):
+                    raise self._fail(_NOT_STARTED)
 
     @property
     def is_open(self) -> bool:
@@ -248,13 +263,22 @@ class WorkerPool(BatchPool):
         for number, channel in enumerate(self._channels):
             # An end is always reported.
             poll.register(channel.fileno(), select.POLLIN if worker in (None, number) else 0)
-        left = deadline - time.monotonic()
-        ready = poll.poll(None if left == math.inf else max(0.0, left) * 1000)
+        while not (ready := poll.poll(min(_seconds_to(deadline), _CHECK_S) * 1000)):
+            self._check_workers()
+            if not _seconds_to(deadline):
+                return False
         found = {fd for fd, _ in ready}
         for number, channel in enumerate(self._channels):
             if channel.fileno() in found:
                 self._receive(number)
-        return bool(ready)
+        return True
+
+    def _check_workers(self) -> None:
+        """Raise WorkerError if another thread closed the pool, or if a worker has ended."""
+        self.check()
+        for number, process in enumerate(self._workers):
+            if process.poll() is not None:
+                raise self._death(number)
 
     def _receive(self, worker: int) -> bool:
         """Handle one message from a worker; return False if there is none."""
