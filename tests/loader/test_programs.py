@@ -63,7 +63,7 @@ def test_workers_in_a_long_batch_end_with_a_killed_consumer_too(tmp_path: Path) 
 def slow(image):
     if image.any():
         open(f"{folder}/{os.getpid()}", "w").close()
-        time.sleep(600)
+        time.sleep(60)
     return image
 loader = open_loader(2, camera_keys=None, image_transforms=slow)
 batches = iter(loader)
