@@ -58,6 +58,34 @@ def test_a_fork_has_workers_of_its_own(workers: int, device: str | None) -> None
     assert json.loads(forked) == flat(open_loader(blind_stream(), 1, num_workers=workers))
 
 
+def test_a_fork_may_come_while_a_thread_starts_workers() -> None:
+    """The fork does not wait for that thread, which it does not have."""
+    program = """
+from robostream.loader import dataloader
+real, is_starting, is_forked = dataloader.start_pool, threading.Event(), threading.Event()
+def slow(*arguments):
+    is_starting.set()
+    is_forked.wait()
+    return real(*arguments)
+dataloader.start_pool = slow
+loader, found = open_loader(1), []
+thread = threading.Thread(target=lambda: found.extend(frames(loader)))
+thread.start()
+is_starting.wait()
+child = os.fork()
+is_forked.set()
+if child == 0:
+    signal.alarm(60)    # ends this process
+    delivered = frames(loader)
+    loader.close()
+    os._exit(delivered != list(range(62)))
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+assert found == list(range(62))
+"""
+    run(program, python=[sys.executable, *ANY_FORK, "-c"])
+
+
 def test_an_iterator_over_the_stream_goes_on_in_a_fork_and_outside() -> None:
     """Parent and child each deliver what is left, with the right pictures."""
     program = """

@@ -54,6 +54,31 @@ def test_workers_of_a_killed_consumer_end_themselves(fork: str) -> None:
     program.communicate()
 
 
+def test_workers_in_a_long_batch_end_with_a_killed_consumer_too(tmp_path: Path) -> None:
+    """They do not go on until the batch is built, which may take minutes."""
+    folder = f"folder = {str(tmp_path)!r}"
+    program = start(
+        folder
+        + """
+def slow(image):
+    if image.any():
+        open(f"{folder}/{os.getpid()}", "w").close()
+        time.sleep(60)
+    return image
+loader = open_loader(2, camera_keys=None, image_transforms=slow)
+batches = iter(loader)
+print(*loader._running.pool.pids, flush=True)
+next(batches)
+"""
+    )
+    workers = started_workers(program)
+    assert wait_until(lambda: {p.name for p in tmp_path.iterdir()} == set(map(str, workers)), 60)
+    os.kill(program.pid, signal.SIGKILL)
+    program.communicate()
+
+    assert wait_until(lambda: not any(map(is_alive, workers)), 30)
+
+
 @pytest.mark.long
 def test_workers_that_wait_end_with_a_killed_consumer_too() -> None:
     """An idle worker does not outlive its consumer."""
@@ -279,6 +304,29 @@ if when == "after":
     )
 
     assert found == "True\nTrue\n"
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_running_iterator_ends_with_the_workers(workers: int) -> None:
+    """Exit handlers that come after the workers were ended: they get an error, and do not wait."""
+    found = run(f"""
+import atexit, weakref
+from robostream.errors import WorkerError
+def last():
+    signal.alarm(60)    # ends the program
+    try:
+        print(len(next(batches)["index"]))
+    except WorkerError as error:
+        print("ended" in str(error))
+# Exit handlers run in reverse order. Weakref's ends the workers.
+atexit.unregister(weakref.finalize._exitfunc)
+atexit.register(last)
+atexit.register(weakref.finalize._exitfunc)
+batches = iter(open_loader({workers}))
+next(batches)
+""")
+
+    assert found == ("True\n" if workers else "4\n")
 
 
 @pytest.mark.long

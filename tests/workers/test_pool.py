@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import itertools
 import os
 import signal
+import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ import pytest
 import torch
 
 from robostream.errors import VideoFileError, WorkerError
-from robostream.workers import Failed
+from robostream.workers import Failed, worker_pool
 from tests.fixture_datasets import copy_of
 from tests.loader.programs import is_alive, open_files
 from tests.loader.streams import open_stream
@@ -212,6 +216,49 @@ def test_a_killed_worker_is_named_and_the_others_end() -> None:
 
         assert not consumer.pool.is_usable
         assert not any(map(is_alive, pids))
+
+
+def test_a_dead_worker_is_noticed_whoever_holds_its_channel(tmp_path: Path) -> None:
+    """A process that it forked keeps its end of the channel open."""
+    forked = tmp_path / "forked"
+
+    def fork_and_die(image: torch.Tensor) -> torch.Tensor:
+        if image.any():  # not the black one that transforms are tried on
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+            forked.write_text(str(child))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return image
+
+    with open_pool(1, open_stream(image_transforms=fork_and_die)) as consumer:
+        number = consumer.begin(timeout_s=60)
+        consumer.pool.assign(number, (0,))
+        with pytest.raises(WorkerError, match=r"worker 0 of 1 .*signal 9 \(SIGKILL\)"):
+            consumer.pool.wait(number, 0)
+
+        os.kill(int(forked.read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_descriptors_may_have_to_wait(monkeypatch: pytest.MonkeyPatch, is_long: bool) -> None:
+    """While other processes of the user have not received theirs; not for ever."""
+    real, waits = socket.send_fds, itertools.count()
+
+    def send(*arguments: Any) -> int:
+        if is_long or next(waits) < 3:
+            raise OSError(errno.ETOOMANYREFS, "Too many references: cannot splice")
+        return real(*arguments)
+
+    monkeypatch.setattr(socket, "send_fds", send)
+    if is_long:
+        monkeypatch.setattr(worker_pool, "_START_S", 0.1)
+        with pytest.raises(WorkerError, match=r"no worker can be started.*ulimit -n"), open_pool(2):
+            pass
+        return
+    with open_pool(2) as consumer:
+        assert sorted(indices(consumer.epoch(consumer.begin()))) == FRAMES
 
 
 def test_a_worker_that_does_not_answer_is_given_up() -> None:

@@ -19,6 +19,7 @@ from robostream.device.shared_memory import (
     BatchFormat,
     BatchSlots,
     ByteArray,
+    create_and_map,
     create_memory,
     format_batch,
     map_memory,

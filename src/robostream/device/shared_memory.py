@@ -69,6 +69,16 @@ def map_memory(fd: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(_map(fd, mmap.PROT_READ | mmap.PROT_WRITE), np.uint8)
 
 
+def create_and_map(nbytes: int) -> tuple[int, npt.NDArray[np.uint8]]:
+    """Return a descriptor of at least `nbytes` zeros, and the memory."""
+    fd = create_memory(nbytes)
+    try:
+        return fd, map_memory(fd)
+    except WorkerError:
+        os.close(fd)
+        raise
+
+
 def pack(content: object) -> int:
     """Return a descriptor of memory that holds a copy of an object.
 
@@ -80,8 +90,7 @@ def pack(content: object) -> int:
     parts = [memoryview(head), *(buffer.raw() for buffer in buffers)]
     sizes = np.array([part.nbytes for part in parts], np.int64)
     starts = _starts(sizes)
-    fd = create_memory(starts[-1])
-    memory = map_memory(fd)
+    fd, memory = create_and_map(starts[-1])
     memory[: _NUMBER_BYTES * (1 + len(sizes))].view(np.int64)[:] = [len(sizes), *sizes]
     for start, part in zip(starts, parts, strict=False):
         memory[start : start + part.nbytes] = np.frombuffer(part, np.uint8)

@@ -241,7 +241,7 @@ class BatchIterator(Iterator[Batch]):
 
     def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
         # While Python exits, modules lose their names, and workers end by themselves.
-        if not _is_exiting():
+        if self._process is not None and not _is_exiting():
             self.close()
 
     def _next(self) -> Batch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -227,7 +228,8 @@ class StreamingDataLoader(DataLoader[Any]):
         self._reset()
 
     def _reset(self) -> None:
-        self._starting = threading.Lock()
+        # By process: in a fork, the lock of its parent may be held for ever.
+        self._starting: dict[int, threading.Lock] = {}
         self._next_epoch = NextEpoch()
         images_per_sample = self._source.layout.images_per_sample
         self._stats = LoaderStats(max(self.num_workers, 1), images_per_sample)
@@ -252,7 +254,7 @@ class StreamingDataLoader(DataLoader[Any]):
         memory and a consumer that reads another.
         """
         try:
-            with self._starting:
+            with self._starting.setdefault(os.getpid(), threading.Lock()):
                 if self._running is None or not self._running.pool.is_usable:
                     self.close()
                     self._running = start_pool(self._source, self._options, self._stats)

@@ -10,7 +10,7 @@ import numpy as np
 
 from robostream.byte_sizes import format_bytes
 from robostream.decode import COUNTERS, summarise
-from robostream.device import create_memory, map_memory
+from robostream.device import create_and_map
 from robostream.progress import Progress
 
 # A consumer that waits less than this share of its time would gain little from faster loading.
@@ -95,8 +95,8 @@ class LoaderStats:
         """
         self._lacking_bytes = lacking_bytes
         before = self.counters
-        fd = create_memory(before.nbytes)
-        self.counters = map_memory(fd)[: before.nbytes].view(np.float64).reshape(before.shape)
+        fd, memory = create_and_map(before.nbytes)
+        self.counters = memory[: before.nbytes].view(np.float64).reshape(before.shape)
         self.counters[:] = before
         return fd
 

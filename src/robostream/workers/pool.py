@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from robostream.batches import Texts
 from robostream.errors import WorkerError
@@ -21,6 +20,7 @@ from robostream.workers.protocol import Failed
 if TYPE_CHECKING:
     from robostream.workers.worker_main import Worker
 
+_Result = TypeVar("_Result")
 _CLOSED = "the workers of this iterator were ended with loader.close(); call iter(loader) again"
 
 
@@ -76,21 +76,27 @@ class BatchPool(ABC):
         if self._process != os.getpid():
             return
         self._dropped.append((iterator, on_idle))
-        if self._lock.acquire(blocking=False):
-            try:
-                self._end_dropped()
-            finally:
+        self._if_unlocked(self._end_dropped, None)
+
+    def _if_unlocked(self, action: Callable[[], _Result], otherwise: _Result) -> _Result:
+        """Run an action with the lock held; if the lock is taken, return `otherwise` at once."""
+        is_taken: list[bool] = []
+        try:
+            # An interrupt may come after any call: after `acquire()`, before its result is stored,
+            # it would leave the lock taken for ever. In this line, nothing comes between the two.
+            is_taken += map(self._lock.acquire, (False,))
+            return action() if is_taken[0] else otherwise
+        finally:
+            if True in is_taken:
                 self._lock.release()
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Close the iterators that were dropped, then run the block, with the lock held."""
-        self.check()
-        with self._lock:
-            self._end_dropped()
-            yield
-
     def _end_dropped(self) -> None:
+        """Close the iterators that were dropped. The caller holds the lock.
+
+        Whatever takes the lock calls `check` first, as a fork's copy of the lock may be taken for
+        ever; then uses `with self._lock` itself; then calls this. An interrupt could leave a
+        context manager that did all three suspended, with the lock, in the interrupt's traceback.
+        """
         while self._dropped:
             self._end(*self._dropped.popleft())
 
@@ -116,19 +122,25 @@ class InProcessPool(BatchPool):
 
     def begin(self, schedule: Schedule, timeout_s: float, after: int | None = None) -> int:
         """Begin a new iterator; return its number."""
-        with self._locked():
+        self.check()
+        with self._lock:
+            self._end_dropped()
             number = next(self._numbers)
             self._worker.begin(number, schedule, after)
             return number
 
     def assign(self, iterator: int, slots: tuple[int, ...]) -> None:
         """Record the slots in which to build the next batches."""
-        with self._locked():
+        self.check()
+        with self._lock:
+            self._end_dropped()
             self._worker.assign(iterator, slots)
 
     def wait(self, iterator: int, step: int) -> Texts | Failed:
         """Build a batch and return its texts, or why it failed."""
-        with self._locked():
+        self.check()
+        with self._lock:
+            self._end_dropped()
             try:
                 done = self._worker.build(iterator)
             except BaseException:
@@ -146,8 +158,9 @@ class InProcessPool(BatchPool):
 
     def settle(self, timeout_s: float) -> None:
         """Free the slots of all ended iterators."""
-        with self._locked():
-            pass
+        self.check()
+        with self._lock:
+            self._end_dropped()
 
     def close(self) -> None:
         """Close all iterators and files."""

@@ -143,7 +143,7 @@ def signals_held() -> Iterator[None]:
     is_over = False
 
     def hold(number: int, frame: Any) -> None:
-        # An interrupt may prevent `finally` from restoring all handlers; this one then forwards.
+        # A handler that is restored may raise before the others are; this one then forwards.
         if is_over:
             handlers[signal.Signals(number)](number, frame)
         else:
@@ -154,18 +154,22 @@ def signals_held() -> Iterator[None]:
             signal.signal(number, hold)
         yield
     finally:
-        is_over = True
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for late in received:
-            signal.raise_signal(late)
+        try:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        finally:
+            is_over = True
+            for late in received:
+                signal.raise_signal(late)
 
 
 def park_at_shutdown() -> None:
     """Park daemon threads during interpreter shutdown.
 
     The interpreter has ended the workers and closed their memory by then, and ends this thread too,
-    so the thread should not report an error.
+    so the thread should not report an error. The main thread still runs exit handlers then.
     """
-    while not any(thread.is_alive() and not thread.daemon for thread in threading.enumerate()):
+    while threading.current_thread().daemon and not any(
+        thread.is_alive() and not thread.daemon for thread in threading.enumerate()
+    ):
         time.sleep(1)

@@ -8,6 +8,7 @@ carries its descriptor. In all messages, `iterator` is the number of an iterator
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import pickle
@@ -158,7 +159,11 @@ class Channel:
         return self._fd
 
     def send(self, payload: bytes, fds: Sequence[int] = ()) -> bool:
-        """Send an encoded message and copies of descriptors; return False if the socket is full."""
+        """Send an encoded message and copies of descriptors; return False if the socket is full.
+
+        Or if all processes of this user together have sent as many descriptors as this process may
+        open, and none has received them. Privileged processes have no such limit.
+        """
         if len(payload) <= _INLINE_BYTES:
             return self._send(_INLINE + payload, fds)
         memory = create_memory(len(payload))
@@ -175,6 +180,10 @@ class Channel:
     def has_room(self, timeout_s: float) -> bool:
         """Return whether the socket accepts a message. Blocks up to a timeout."""
         return self._wait(select.POLLOUT, timeout_s)
+
+    def is_closed(self, timeout_s: float) -> bool:
+        """Return whether the other end is closed. Blocks up to a timeout; any thread may ask."""
+        return self._wait(0, timeout_s)
 
     def receive(self) -> tuple[Any, list[int]] | None:
         """Return the next message and its descriptors; None if there is none yet."""
@@ -226,6 +235,8 @@ class Channel:
         except BlockingIOError:
             return False
         except OSError as error:
+            if error.errno == errno.ETOOMANYREFS:
+                return False
             raise ChannelClosed(str(error)) from error
         return True
 

@@ -12,6 +12,7 @@ import gc
 import os
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections import OrderedDict, deque
@@ -54,6 +55,8 @@ _REPORT_S = 0.05
 # How often a waiting worker checks that its consumer still runs. Usually the channel closes when
 # the consumer ends; but a process that the consumer forked may hold the channel open.
 _CHECK_S = 1.0
+# How long a worker goes on in the middle of a batch when its consumer has ended.
+_LAST_S = 2.0
 
 
 class _LiveIterator:
@@ -233,7 +236,10 @@ def _explain_memory(bad: BadSampleError) -> BadSampleError:
 
 def main(fd: int, consumer: int) -> None:
     """Serve the process `consumer` at the other end of a socket until it is gone."""
-    connection = _Connection(Channel(socket.socket(fileno=fd)), consumer)
+    channel = Channel(socket.socket(fileno=fd))
+    connection = _Connection(channel, consumer)
+    with contextlib.suppress(RuntimeError):  # a limit on threads
+        threading.Thread(target=_end_with, args=(channel, consumer), daemon=True).start()
     code = 0
     try:
         _serve(connection)
@@ -248,6 +254,14 @@ def main(fd: int, consumer: int) -> None:
             output.flush()
     # Skip Python's cleanup: the operating system frees everything faster.
     os._exit(code)
+
+
+def _end_with(channel: Channel, consumer: int) -> None:
+    """End this process when its consumer has ended, also in the middle of a long batch."""
+    while os.getppid() == consumer and not channel.is_closed(_CHECK_S):
+        pass
+    time.sleep(_LAST_S)  # `main` ends it earlier if it can
+    os._exit(1)
 
 
 class _Connection:

@@ -9,6 +9,7 @@ however the consumer ends.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import math
 import os
@@ -45,9 +46,19 @@ _INTERRUPTED = (
     "an interrupt came while the loader sent a message to its workers, and ended them; call "
     "iter(loader) again"
 )
+_NOT_STARTED = (
+    "no worker can be started: too many descriptors are on their way to other processes of this "
+    "user. Lower num_workers, or raise the limit of open files (ulimit -n)."
+)
+# Workers that have started receive their descriptors within this time.
+_START_S = 60.0
 # A worker whose channel is full may itself be waiting for the consumer to take a message. So the
 # consumer takes messages for this long, and then tries again to send.
 _RETRY_S = 0.01
+# How often a waiting consumer checks that its workers still run and that no thread has closed the
+# pool. Usually a channel shows both; but a process that was forked from the worker, or from the
+# consumer while the worker started, may hold the worker's end open.
+_CHECK_S = 1.0
 
 
 class _IteratorProgress:
@@ -90,6 +101,10 @@ def _deadline(timeout_s: float) -> float:
     return time.monotonic() + timeout_s if timeout_s else math.inf
 
 
+def _seconds_to(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
+
+
 class WorkerPool(BatchPool):
     """The worker processes of a loader, for the process that made it.
 
@@ -120,7 +135,8 @@ class WorkerPool(BatchPool):
                 channel, process = start_worker()
                 self._channels.append(channel)
                 self._workers.append(process)
-                self._send(shard.worker, encode(shard), fds, math.inf)
+                if not self._send(shard.worker, encode(shard), fds, _deadline(_START_S)):
+                    raise self._fail(_NOT_STARTED)
 
     @property
     def is_open(self) -> bool:
@@ -137,25 +153,33 @@ class WorkerPool(BatchPool):
 
         Each worker first builds what it is assigned for the iterator `after`.
         """
+        self.check()
         with signals_held():
             packed = io.FileIO(pack(schedule))
-        with packed, self._locked(), self._atomic():
+        with packed, self._lock:
+            self._end_dropped()
             number = next(self._numbers)
-            self._progress[number] = _IteratorProgress(timeout_s, len(self._workers))
-            self._send_all(Begin(number, after), timeout_s, [packed.fileno()])
+            with self._atomic():
+                self._progress[number] = _IteratorProgress(timeout_s, len(self._workers))
+                self._send_all(Begin(number, after), timeout_s, [packed.fileno()])
         return number
 
     def assign(self, iterator: int, slots: tuple[int, ...]) -> None:
         """Have the workers build the next batches, one in each slot."""
-        with self._locked(), self._atomic():
-            timeout_s = self._progress[iterator].timeout_s
-            self._send_all(Assign(iterator, slots), timeout_s)
+        self.check()
+        with self._lock:
+            self._end_dropped()
+            with self._atomic():
+                timeout_s = self._progress[iterator].timeout_s
+                self._send_all(Assign(iterator, slots), timeout_s)
 
     def wait(self, iterator: int, step: int) -> Texts | Failed:
         """Return a batch's texts once all workers have built it, or why one failed. Blocks."""
         progress = self._progress[iterator]
         deadline = _deadline(progress.timeout_s)
-        with self._locked():
+        self.check()
+        with self._lock:
+            self._end_dropped()
             while (worker := progress.slowest(step)) is not None:
                 failed = progress.failed
                 if failed is not None and failed.step <= step:
@@ -170,20 +194,14 @@ class WorkerPool(BatchPool):
     def is_built(self, iterator: int, step: int) -> bool:
         """Return whether a batch is known to be built; waits neither for workers nor threads."""
         self.check()
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            while (worker := self._progress[iterator].slowest(step)) is not None:
-                if not self._receive(worker):
-                    return False
-            return True
-        finally:
-            self._lock.release()
+        return self._if_unlocked(functools.partial(self._receive_built, iterator, step), False)
 
     def settle(self, timeout_s: float) -> None:
         """Wait until no worker writes for an ended iterator. Blocks."""
         deadline = _deadline(timeout_s)
-        with self._locked():
+        self.check()
+        with self._lock:
+            self._end_dropped()
             while self._ending:
                 if not self._poll(deadline):
                     missing, _ = next(iter(self._ending.values()))
@@ -212,6 +230,12 @@ class WorkerPool(BatchPool):
             self._kill(_INTERRUPTED)
             raise
 
+    def _receive_built(self, iterator: int, step: int) -> bool:
+        while (worker := self._progress[iterator].slowest(step)) is not None:
+            if not self._receive(worker):
+                return False
+        return True
+
     def _send_all(self, message: object, timeout_s: float, fds: Sequence[int] = ()) -> None:
         payload, deadline = encode(message), _deadline(timeout_s)
         for worker in range(len(self._channels)):
@@ -239,13 +263,22 @@ class WorkerPool(BatchPool):
         for number, channel in enumerate(self._channels):
             # An end is always reported.
             poll.register(channel.fileno(), select.POLLIN if worker in (None, number) else 0)
-        left = deadline - time.monotonic()
-        ready = poll.poll(None if left == math.inf else max(0.0, left) * 1000)
+        while not (ready := poll.poll(min(_seconds_to(deadline), _CHECK_S) * 1000)):
+            self._check_workers()
+            if not _seconds_to(deadline):
+                return False
         found = {fd for fd, _ in ready}
         for number, channel in enumerate(self._channels):
             if channel.fileno() in found:
                 self._receive(number)
-        return bool(ready)
+        return True
+
+    def _check_workers(self) -> None:
+        """Raise WorkerError if another thread closed the pool, or if a worker has ended."""
+        self.check()
+        for number, process in enumerate(self._workers):
+            if process.poll() is not None:
+                raise self._death(number)
 
     def _receive(self, worker: int) -> bool:
         """Handle one message from a worker; return False if there is none."""
