@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 
 # A process decodes for several batches at once, until its parts of them hold so many frames.
 _FRAMES_AT_A_TIME = 64
-# It decodes ahead for batches that have no memory yet: at most so many samples, as long as so many
-# more frames fit into the memory for decoded frames.
-_MOST_SAMPLES_AHEAD = 1024
+# It decodes ahead for batches that have no memory yet: at most so many samples for each worker, as
+# long as so many more frames fit into the memory for decoded frames.
+_SAMPLES_AHEAD = 64
 _LEAST_ROOM = 64
 
 _num_left = operator.attrgetter("num_left")
@@ -95,7 +95,7 @@ class BatchBuilder:
         # What is decoded ahead: the shares of batches that have no memory yet, and their parts.
         self._shares_ahead: deque[ScheduledStep] = deque()
         self._parts_ahead: dict[int, _BatchPart | BadSampleError] = {}
-        self._most_ahead = -(-_MOST_SAMPLES_AHEAD // schedule.cut.batch_size)
+        self._most_ahead = -(-_SAMPLES_AHEAD * worker.shard.num_workers // schedule.cut.batch_size)
         # Frames that are delivered later than this may go for them: those of the lead-in, which are
         # due at the end of the epoch. In long GOPs, decoding them again would cost far more.
         self._steps_ahead = NEVER
