@@ -83,7 +83,7 @@ def run(
     if "ranks" in parts:
         cases = list(rank_cases(cores))
         figures["ranks"] = [_measure(c, seconds, ranks=n) for c, n in product(cases, _RANKS)]
-        tables.append(Table.of(figures["ranks"], _RANK_COLUMNS))
+        tables.append(_rank_table(figures["ranks"]))
     nvdec = [case for codec in NVDEC_CODECS if codec in parts for case in nvdec_cases(codec)]
     if nvdec:
         figures["nvdec"] = [_measure(case, seconds) for case in nvdec]
@@ -318,6 +318,11 @@ def _upload_table(measured: Sequence[Figures]) -> Table:
     return Table.of([pairs[order] for order in sorted(pairs)], _UPLOAD_COLUMNS)
 
 
+def _rank_table(measured: Sequence[Figures]) -> Table:
+    """Return one rank beside several with as many workers in all. Pure."""
+    return Table.of(measured, _RANK_COLUMNS)
+
+
 def _nvdec_table(measured: Sequence[Figures]) -> Table:
     """Return the rates of decoding alone and of loaders, by image size and codec. Pure."""
     header = ["images", "codec", "GOP"]
@@ -362,6 +367,7 @@ PUBLICATION: Publication = Publication(
     {
         results.DOCS: {
             "gpu uploads": lambda repo: _upload_table(PUBLICATION.read(repo)["uploads"]).markdown(),
+            "gpu ranks": lambda repo: _rank_table(PUBLICATION.read(repo)["ranks"]).markdown(),
             "gpu nvdec": lambda repo: _nvdec_table(PUBLICATION.read(repo)["nvdec"]).markdown(),
         }
     },
