@@ -173,6 +173,19 @@ def test_frames_due_at_the_end_of_the_epoch_make_room(
         assert sum(ahead) > 10
 
 
+@pytest.mark.parametrize(("bytes_at_a_time", "groups"), [(1, {1}), (1 << 20, {5})])
+def test_few_large_frames_are_decoded_at_a_time(
+    bytes_at_a_time: int, groups: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that no later batch needs would else take much memory."""
+    monkeypatch.setattr("robostream.batches.builder._BYTES_AT_A_TIME", bytes_at_a_time)
+    with _bench("short GOPs", FRAME_BYTES[0], 4) as bench:
+        first = bench.builder.next_shares(5)
+        found = {len(bench.builder.next_shares(5)) for _ in range(2)}
+
+        assert (len(first), found) == (1, groups)
+
+
 def test_without_memory_nothing_is_decoded_ahead() -> None:
     """So a worker without a frame cache holds no frames."""
     with _bench("short GOPs", 0, 4) as bench:

@@ -33,8 +33,10 @@ from robostream.plan import (
 
 logger = logging.getLogger(__name__)
 
-# A process decodes for several batches at once, until its parts of them hold so many frames.
+# A process decodes for several batches at once, until its parts of them hold so many frames, or
+# about so many bytes: frames that no later batch needs are not in the memory for decoded frames.
 _FRAMES_AT_A_TIME = 64
+_BYTES_AT_A_TIME = 16 << 20
 # It decodes ahead for batches that have no memory yet: at most so many samples for each worker, as
 # long as so many more frames fit into the memory for decoded frames.
 _SAMPLES_AHEAD = 64
@@ -79,6 +81,8 @@ class BatchBuilder:
         self._writer = SampleWriter(worker, schedule)
         layout = worker.layout
         self._longest_window = max((c.stack[0] for c in layout.cameras), default=0)
+        largest = max((c.cached_bytes for c in layout.cameras), default=0)
+        self._at_a_time = min(_FRAMES_AT_A_TIME, _BYTES_AT_A_TIME // max(largest, 1))
         self._clock = Clock()
         self._lanes: list[LaneLookahead] = []
         # The clips of samples without a lane, and those to close because they are delivered.
@@ -179,10 +183,10 @@ class BatchBuilder:
         self._lanes.clear()
 
     def _take(self, shares: Iterator[ScheduledStep], most: int) -> list[ScheduledStep]:
-        """Take shares of batches until they hold enough frames to decode at a time."""
+        """Take shares of batches, at least one, until they hold the frames to decode at a time."""
         taken: list[ScheduledStep] = []
         frames = 0
-        while frames < _FRAMES_AT_A_TIME and len(taken) < most:
+        while len(taken) < most and (not taken or frames < self._at_a_time):
             if (share := next(shares, None)) is None:
                 break
             taken.append(share)
