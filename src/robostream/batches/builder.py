@@ -39,7 +39,7 @@ _FRAMES_AT_A_TIME = 64
 _BYTES_AT_A_TIME = 16 << 20
 # It decodes ahead for batches that have no memory yet: at most so many samples for each worker, as
 # long as so many more frames fit into the memory for decoded frames.
-_SAMPLES_AHEAD = 64
+_SAMPLES_AHEAD = 96
 _LEAST_ROOM = 64
 
 _num_left = operator.attrgetter("num_left")
