@@ -106,7 +106,7 @@ class BatchBuilder:
         if not any(camera.has_long_gops for camera in layout.cameras):
             longest = max(map(layout.window_frames, range(len(layout.cameras))), default=0)
             self._steps_ahead = self._most_ahead + lookahead_steps(schedule, longest)
-        self._last_failure = ""
+        self._last_failure: str | None = None
         self._prefetcher = self._prefetch() if worker.prefetch_requests else None
 
     def next_share(self) -> ScheduledStep | None:
