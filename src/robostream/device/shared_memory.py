@@ -213,7 +213,7 @@ class BatchSlots:
     def take(self) -> int | None:
         """Return a free slot, or None if all are in use."""
         self._take_back()
-        # Another thread may take the last slot at any moment, so nothing is asked beforehand.
+        # No check first: another thread may take the last slot right after it.
         with contextlib.suppress(IndexError):
             return self._free.pop()
         return None
