@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 
 import numpy as np
 import pytest
@@ -134,6 +135,21 @@ def test_arrays_begin_at_pages_and_small_ones_come_first(
 
     assert batches.slot_bytes % 4096 == 0
     assert 0 <= batches.small_bytes <= batches.slot_bytes
+
+
+def test_the_last_slot_may_go_to_another_thread() -> None:
+    """Threads with an iterator each take slots at the same time; one that comes late gets None."""
+
+    class Contended(deque[int]):
+        def __len__(self) -> int:
+            count = super().__len__()
+            self.clear()  # another thread takes them once they are counted
+            return count
+
+    slots = BatchSlots(format_batch({"action": ((2,), np.float32)}, 4), 1, 1)
+    slots._free = Contended(slots._free)
+
+    assert [slots.take(), slots.take()] == [0, None]
 
 
 def test_batches_that_no_memory_can_hold_are_told() -> None:

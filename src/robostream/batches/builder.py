@@ -100,13 +100,14 @@ class BatchBuilder:
         self._shares_ahead: deque[ScheduledStep] = deque()
         self._parts_ahead: dict[int, _BatchPart | BadSampleError] = {}
         self._most_ahead = -(-_SAMPLES_AHEAD * worker.shard.num_workers // schedule.cut.batch_size)
-        # Frames that are delivered later than this may go for them: those of the lead-in, which are
-        # due at the end of the epoch. In long GOPs, decoding them again would cost far more.
+        # Frames that are due in more steps than this may be evicted for those decoded ahead: the
+        # frames of the lead-in, due at the end of the epoch. In long GOPs none may, because
+        # decoding them again would cost far more.
         self._steps_ahead = NEVER
         if not any(camera.has_long_gops for camera in layout.cameras):
             longest = max(map(layout.window_frames, range(len(layout.cameras))), default=0)
             self._steps_ahead = self._most_ahead + lookahead_steps(schedule, longest)
-        self._last_failure = ""
+        self._last_failure: str | None = None
         self._prefetcher = self._prefetch() if worker.prefetch_requests else None
 
     def next_share(self) -> ScheduledStep | None:

@@ -12,6 +12,7 @@ slot that the consumer holds.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import mmap
@@ -211,7 +212,11 @@ class BatchSlots:
 
     def take(self) -> int | None:
         """Return a free slot, or None if all are in use."""
-        return self._free.pop() if self.num_free else None
+        self._take_back()
+        # No check first: another thread may take the last slot right after it.
+        with contextlib.suppress(IndexError):
+            return self._free.pop()
+        return None
 
     def give_all(self, slots: list[int]) -> None:
         """Free slots that were not delivered."""

@@ -161,8 +161,9 @@ class Channel:
     def send(self, payload: bytes, fds: Sequence[int] = ()) -> bool:
         """Send an encoded message and copies of descriptors; return False if the socket is full.
 
-        Or if all processes of this user together have sent as many descriptors as this process may
-        open, and none has received them. Privileged processes have no such limit.
+        Also returns False if too many descriptors are on their way: all that this user's processes
+        have sent and nobody has received may be as many as this process may open. Privileged
+        processes have no such limit.
         """
         if len(payload) <= _INLINE_BYTES:
             return self._send(_INLINE + payload, fds)
