@@ -214,8 +214,8 @@ def usable_memory() -> int:
     used_pages = int(Path("/proc/self/statm").read_text().split()[0])
     unused_addresses = max(0, _address_space() - used_pages * _PAGE_BYTES)
     lines = Path("/proc/meminfo").read_text().splitlines()
-    unused_kib = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    available = min(unused_kib * 1024, unused_addresses)
+    unused_kib = (int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    available = min(next(unused_kib, whole_memory() >> 10) << 10, unused_addresses)
     limit, used = _cgroup_bytes("memory.max"), _cgroup_bytes("memory.current")
     if limit is not None:
         available = min(available, max(0, limit - (used or 0)))
