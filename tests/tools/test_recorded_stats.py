@@ -37,6 +37,22 @@ def test_constant_features_are_compared_by_their_value() -> None:
     assert compare_stats(one, other)[0].moments == pytest.approx(1 / 200)
 
 
+def test_infinite_values_agree_only_with_themselves() -> None:
+    """The same infinity is no difference, a finite value beside it an infinite one."""
+    # Dimensions with an infinite maximum, with both infinities, and without a finite value.
+    low, high = np.array([0.0, -np.inf, np.inf]), np.full(3, np.inf)
+    mean, std = np.array([np.inf, np.nan, np.inf]), np.full(3, np.nan)
+    middle = {name: np.array([share, 2 * share, np.inf]) for name, share in QUANTILES.items()}
+    one = {"x": {"min": low, "max": high, "mean": mean, "std": std, **middle}}
+    (same,) = compare_stats(one, one)
+    (finite,) = compare_stats(one, {"x": one["x"] | {"max": np.full(3, 1.0)}})
+    (moved,) = compare_stats(one, {"x": one["x"] | {"q50": middle["q50"] + 0.099}})
+
+    assert (same.moments, same.quantiles) == (0, 0)
+    assert (finite.moments, finite.quantiles) == (np.inf, 0)
+    assert (moved.moments, moved.quantiles) == (0, pytest.approx(0.099 / 0.99))
+
+
 def test_what_is_not_recorded_is_not_compared() -> None:
     """Older datasets have no quantiles; a feature may be missing or of another shape."""
     old = {"action": {k: v for k, v in STATS["action"].items() if k not in QUANTILES}}

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from robostream import config
 from robostream.errors import WriteError
-from robostream.meta import MOMENTS, QUANTILES, Features, Stats, as_lists, parse_info
+from robostream.meta import MOMENTS, QUANTILES, Features, FeatureStats, Stats, as_lists, parse_info
 from robostream.tools.staging import save_result
 
 
@@ -21,7 +22,8 @@ from robostream.tools.staging import save_result
 class StatsDifference:
     """How far the recorded statistics of a feature are from the computed ones.
 
-    As shares of its range, the largest of its dimensions; None if nothing comparable is recorded.
+    As shares of the range of its finite values, the largest of its dimensions; infinite where only
+    one side is finite, or the signs differ. None if nothing comparable is recorded.
     """
 
     feature: str
@@ -33,17 +35,35 @@ def compare_stats(computed: Stats, recorded: Mapping[str, Any]) -> list[StatsDif
     """Return the differences of every computed feature. Pure."""
     found = []
     for feature, entry in computed.items():
-        spread = entry["max"] - entry["min"]
-        spread = np.where(spread > 0, spread, np.maximum(np.abs(entry["max"]), 1.0))
+        spread = _spread(entry)
         shares: dict[str, float] = {}
         for name, value in entry.items():
             other = recorded.get(feature, {}).get(name)
             if other is not None and other.shape == value.shape and other.dtype.kind in "biuf":
-                shares[name] = float(np.max(np.abs(value - other) / spread))
+                shares[name] = float(np.max(_distance(value, other) / spread))
         groups = [name for name in MOMENTS if name != "count"], [*QUANTILES]
         worst = [max((shares[n] for n in group if n in shares), default=None) for group in groups]
         found.append(StatsDifference(feature, worst[0], worst[1]))
     return found
+
+
+def _spread(entry: FeatureStats) -> npt.NDArray[Any]:
+    """Return the range of each dimension, of its finite values only; above 0."""
+    known = np.stack([entry[name] for name in ("min", "max", *QUANTILES) if name in entry])
+    finite = np.isfinite(known)
+    highest = known.max(axis=0, where=finite, initial=-np.inf)
+    spread = highest - known.min(axis=0, where=finite, initial=np.inf)
+    # Of a constant, its own size. Of no finite values, 1.
+    size = np.where(finite.any(axis=0), np.maximum(np.abs(highest), 1.0), 1.0)
+    return np.where(spread > 0, spread, size)
+
+
+def _distance(value: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return how far two values are apart: 0 if both are NaN or the same infinity."""
+    with np.errstate(invalid="ignore"):  # of infinities with the same sign
+        apart = np.abs(value - other)
+    equal = (value == other) | (np.isnan(value) & np.isnan(other))
+    return np.where(equal, 0.0, np.where(np.isnan(apart), np.inf, apart))
 
 
 def find_stats_file(dest: Path) -> Path:
