@@ -160,7 +160,7 @@ def test_frames_due_at_the_end_of_the_epoch_make_room(
     make_dataset(tmp_path / "synth", LONG_EPOCH)
     window = {"observation.images.front": [-0.1, 0.0]}
     options = {"lanes": 4, "episode_pool_size": 4, "delta_timestamps": window}
-    monkeypatch.setattr("robostream.batches.builder._SAMPLES_AHEAD", 4)
+    monkeypatch.setattr("robostream.batches.builder._SAMPLES_AHEAD", 8)
     monkeypatch.setattr("robostream.batches.builder._LEAST_ROOM", 8)
     with _bench_of(open_stream(tmp_path / "synth", **options), 60_000, 2) as bench:
         cache = bench.context.decoders[0].cache

@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 # about so many bytes: frames that no later batch needs are not in the memory for decoded frames.
 _FRAMES_AT_A_TIME = 64
 _BYTES_AT_A_TIME = 16 << 20
-# It decodes ahead for batches that have no memory yet: at most so many samples for each worker, as
-# long as so many more frames fit into the memory for decoded frames.
+# It decodes ahead for batches that have no memory yet: at most so many samples for each other
+# worker, as long as so many more frames fit into the memory for decoded frames.
 _SAMPLES_AHEAD = 96
 _LEAST_ROOM = 64
 
@@ -99,7 +99,8 @@ class BatchBuilder:
         # What is decoded ahead: the shares of batches that have no memory yet, and their parts.
         self._shares_ahead: deque[ScheduledStep] = deque()
         self._parts_ahead: dict[int, _BatchPart | BadSampleError] = {}
-        self._most_ahead = -(-_SAMPLES_AHEAD * worker.shard.num_workers // schedule.cut.batch_size)
+        samples_ahead = _SAMPLES_AHEAD * (worker.shard.num_workers - 1)
+        self._most_ahead = -(-samples_ahead // schedule.cut.batch_size)
         # Frames that are due in more steps than this may be evicted for those decoded ahead: the
         # frames of the lead-in, due at the end of the epoch. In long GOPs none may, because
         # decoding them again would cost far more.
