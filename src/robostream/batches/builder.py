@@ -130,6 +130,9 @@ class BatchBuilder:
         decodes nothing ahead until the batch of that error is due, which raises it.
         """
         ahead = self._shares_ahead
+        if len(ahead) >= self._most_ahead:
+            return False
+        # Finding frames to evict takes a look at all that are cached, so it comes second.
         if not self._worker.has_room(_LEAST_ROOM, self._steps_ahead):
             return False
         if any(isinstance(p, BadSampleError) or p.failure for p in self._parts_ahead.values()):
